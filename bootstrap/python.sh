@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# The virtual environment in .venv, made once and brought up to date when pyproject.toml changes.
+
+readonly VENV=$HERE/.venv
+
+# usage: python::_fits INTERPRETER
+python::_fits() {
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2> /dev/null
+}
+
+# Sets PYTHON to an interpreter that can make the environment; returns 1 where there is none.
+python::_find() {
+    local name
+    for name in python3 python3.13 python3.12 python3.11 python3.10 python3.9; do
+        if PYTHON=$(command -v "$name") && python::_fits "$PYTHON"; then return; fi
+    done
+    PYTHON=''
+    return 1
+}
+
+# An environment holds absolute paths: one that was made elsewhere, or whose Python is gone, does not count.
+python::_usable() {
+    [[ -f $VENV/made-at && $(< "$VENV/made-at") == "$VENV" ]] && "$VENV/bin/python" -c '' 2> /dev/null
+}
+
+python::want() {
+    python::_usable || python::_find \
+        || packages::want 'python3-venv|python3' 'Python 3.9 or later with its venv module, which runs the tasks'
+}
+
+# usage: python::_stamp EXTRA
+# Prints what an installation depends on.
+python::_stamp() {
+    printf 'extra %s\n' "$1"
+    cat "$HERE/pyproject.toml"
+}
+
+# Makes .venv and installs the project with the EXTRA of the task.
+python::ready() {
+    local -r stamp=$VENV/installed${EXTRA:+-$EXTRA}
+    python::_usable || python::_make
+    [[ ! -f $stamp || $(< "$stamp") != "$(python::_stamp "$EXTRA")" ]] || return 0
+    $INSTALL || give_up "--no-install: pip would install this project${EXTRA:+ with its extra $EXTRA} into $VENV"
+    say "installing the project's Python packages${EXTRA:+ and those of its extra $EXTRA} into .venv"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$HERE${EXTRA:+[$EXTRA]}" \
+        || give_up "pip could not install the packages that pyproject.toml names; see its words above"
+    python::_stamp "$EXTRA" > "$stamp"
+}
+
+python::_make() {
+    $INSTALL || give_up "--no-install: $VENV would be made and the project's packages installed into it"
+    python::_find || give_up "there is still no Python 3.9 or later with venv and ensurepip on PATH"
+    say "making .venv with $("$PYTHON" --version) of $PYTHON"
+    "$PYTHON" -m venv --clear "$VENV"
+    printf '%s\n' "$VENV" > "$VENV/made-at"
+}

@@ -1,0 +1,96 @@
+"""One connection of the control channel: JSON lines, the challenge, and what notices a host that vanished."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+from typing import Any
+
+from verl_node.errors import PermissionMissing
+
+Message = dict[str, Any]
+
+LINE_LIMIT = 1 << 20
+_HANDSHAKE_TIMEOUT_S = 10.0
+# A host that vanishes without a word is noticed after 5 + 3 × 3 s, also when we only listen.
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 14000}
+
+
+class Channel:
+    """A connection that sends and receives messages."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        connection: socket.socket = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self.local_address = str(writer.get_extra_info("sockname")[0])
+        self.remote_address = str(writer.get_extra_info("peername")[0])
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Queue a message; a connection that is gone is noticed by whoever receives."""
+        if not self._writer.is_closing():
+            self._writer.write(json.dumps({"kind": kind, **fields}).encode() + b"\n")
+
+    async def receive(self) -> Message | None:
+        """Return the next message, None when the other side is gone. What is no message ends the connection too."""
+        try:
+            line = await self._reader.readline()
+            message = json.loads(line) if line.endswith(b"\n") else None
+        except (OSError, ValueError):  # reset, or not JSON, or longer than LINE_LIMIT
+            return None
+        return message if isinstance(message, dict) and "kind" in message else None
+
+    async def close(self) -> None:
+        """Send what is queued, then close."""
+        try:
+            await asyncio.wait_for(self._writer.drain(), 1)
+            self._writer.close()
+            await asyncio.wait_for(self._writer.wait_closed(), 1)
+        except (OSError, asyncio.TimeoutError):
+            self._writer.transport.abort()
+
+
+async def prove(channel: Channel, token: bytes, *, head: bool) -> None:
+    """Show the other side that we know the job's token, and have it show that too; without one there is no challenge.
+
+    Each side answers the other's random challenge with a keyed hash that also says which side it is, so that an answer
+    cannot be sent back. Raises PermissionMissing.
+    """
+    challenge = secrets.token_hex(32) if token else ""
+    channel.send("challenge", challenge=challenge)
+    theirs = await _expect(channel, "challenge")
+    channel.send("answer", answer=_answer(token, str(theirs.get("challenge")), head=head))
+    answer = await _expect(channel, "answer")
+    if bool(theirs.get("challenge")) != bool(token):
+        raise _refused(channel, "One side has a token and the other has none")
+    if token and not hmac.compare_digest(str(answer.get("answer")), _answer(token, challenge, head=not head)):
+        raise _refused(channel, "Its token is not ours")
+
+
+async def _expect(channel: Channel, kind: str) -> Message:
+    try:
+        message = await asyncio.wait_for(channel.receive(), _HANDSHAKE_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        message = None
+    if message is None or message["kind"] != kind:
+        raise _refused(channel, f"It did not send its {kind}")
+    return message
+
+
+def _answer(token: bytes, challenge: str, *, head: bool) -> str:
+    side = b"head" if head else b"worker"
+    return hmac.new(token, side + b" " + challenge.encode(), hashlib.sha256).hexdigest() if token else ""
+
+
+def _refused(channel: Channel, why: str) -> PermissionMissing:
+    return PermissionMissing(
+        f"{channel.remote_address} is not of this job: {why}.",
+        fix="Give every node the same VERLJOB_TOKEN_FILE, and one job its own control port.",
+    )

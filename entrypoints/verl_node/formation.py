@@ -1,0 +1,70 @@
+"""The head's wait for the whole cluster, through the driver of cluster.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from verl_node.errors import CheckFailed
+from verl_node.process import Process
+from verl_node.wait import Deadline, until
+
+
+class Driver:
+    """A driver that looks at the cluster: first for its nodes, then from inside each of them."""
+
+    def __init__(self, process: Process, reports: dict[str, dict[str, Any]]) -> None:
+        self._process = process
+        self._reports = reports
+
+    @classmethod
+    async def start(
+        cls, *, gcs: str, node_address: str, nodes: Sequence[str], gpus: int, env: Mapping[str, str], say: Callable[[str], None]
+    ) -> Driver:
+        """Start it; what it says that is no report goes to ``say``."""
+        argv = [sys.executable, "-m", "verl_node.cluster", "--address", gcs, "--node-address", node_address]
+        argv += ["--gpus", str(gpus), *(word for node in nodes for word in ("--node", node))]
+        reports: dict[str, dict[str, Any]] = {}
+
+        def take(line: str) -> None:
+            if line.startswith('{"kind"'):
+                report = json.loads(line)
+                reports[report["kind"]] = report
+            else:
+                say(line)
+
+        # The driver is no worker of the training: a RAY_START_HOOK or a mask is nothing to it.
+        return cls(await Process.start("cluster driver", argv, env, on_line=take), reports)
+
+    async def whole(self, deadline: Deadline) -> bool:
+        """Wait until every node is alive with its GPUs; False at the deadline. Raises CheckFailed if the driver dies."""
+        return await self._reported("whole", deadline)
+
+    def alive(self) -> dict[str, int]:
+        """Return the addresses that are alive and how many GPUs each has, as last seen."""
+        return {node["address"]: node["gpus"] for node in self._reports.get("alive", {}).get("nodes", [])}
+
+    async def tasks(self, deadline: Deadline) -> list[dict[str, Any]]:
+        """Return what a task on each node saw. Raises CheckFailed naming the nodes when they do not all answer."""
+        if not await self._reported("tasks", deadline):
+            raise CheckFailed(
+                f"A task on each of {', '.join(sorted(self.alive()))} did not come back in {deadline.timeout_s:.0f} s.",
+                fix="Look into raylet.out and worker-*.err of the run directory's nodes/*/ray; too few CPUs or processes?",
+            )
+        await asyncio.wait({asyncio.ensure_future(self._process.ended())}, timeout=deadline.left_s())
+        return list(self._reports["tasks"]["nodes"])
+
+    async def _reported(self, kind: str, deadline: Deadline) -> bool:
+        await until(lambda: kind in self._reports or not self._process.running, deadline=deadline, poll_s=0.05)
+        if kind in self._reports:
+            return True
+        if not self._process.running:
+            lines = [line for line in self._process.last_lines if line.strip()][-3:]
+            raise CheckFailed(
+                f"A driver on the head could not use the cluster: {' | '.join(lines)}",
+                fix="Look into nodes/0-*/ray of the run directory (gcs_server.out, raylet.out).",
+            )
+        return False

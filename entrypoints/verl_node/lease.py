@@ -1,0 +1,42 @@
+"""The lease: a FIFO that node.sh holds open; when node.sh is gone, by whatever death, so is this node's right to run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from verl_node.errors import BadSettings, EndedFromOutside
+
+
+async def watch(path: Path) -> None:
+    """Wait for end of file. Raises EndedFromOutside then; nobody is to write, and what is written is ignored.
+
+    The descriptor is not inherited by children (PEP 446), so nothing of ours can hold the lease open.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise BadSettings(
+            f"VERLJOB_LEASE names {path}, which cannot be opened: {error.strerror}.",
+            fix="Let node.sh make it, or unset VERLJOB_LEASE.",
+        ) from error
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        while True:
+            await readable.wait()
+            readable.clear()
+            try:
+                if os.read(descriptor, 4096) == b"":
+                    break
+            except BlockingIOError:
+                continue
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+    raise EndedFromOutside(
+        f"The lease {path} ended: node.sh or the container engine of this node is gone.",
+        fix="Look for what ended the job step: scancel, the time limit, or another node's failure.",
+    )

@@ -1,0 +1,50 @@
+"""Which GPUs processes see: at most one mask, under the one name that this platform's Ray reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from glob import glob
+
+from verl_node.errors import BadSettings
+from verl_node.versions import Version
+
+# Slurm writes ROCR, Ray ≥ 2.45 refuses it and writes HIP, verl writes CUDA even on ROCm, images preset any of them.
+MASKS = ("HIP_VISIBLEDEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+# verl takes any value of these, also 0, for "Ray sets no mask" (verl/utils/ray_utils.py); some base images preset them.
+NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}" for name in MASKS[:3])
+
+_ROCM_READS_HIP_SINCE: Version = (2, 45)  # before that ray/_private/accelerators/amd_gpu.py reads ROCR
+DEVICES = {"rocm": "/dev/dri/renderD*", "cuda": "/dev/nvidia[0-9]*"}
+
+
+def visible_devices(platform: str) -> int:
+    """Return how many GPU devices of this platform the node shows; none on a platform without a device of its own."""
+    return len(glob(DEVICES[platform])) if platform in _DEVICES else 0
+
+
+def one_mask(environ: Mapping[str, str], *, platform: str, gpus: int, visible: int, ray: Version) -> dict[str, str]:
+    """Return the environment with every mask removed, or only one left.
+
+    Where the node shows exactly the job's GPUs, as a container of node.sh does, the devices are the mask: numbers in a
+    variable are those of the host and would be applied to the wrong list. Where it shows more (by hand, or without a
+    container), the one mask that somebody gave is kept under the name that Ray reads. Raises BadSettings where several
+    differ, or name another number of GPUs than the job has.
+    """
+    clean = {name: value for name, value in environ.items() if name not in (*MASKS, *NOSET)}
+    given = {name: environ[name] for name in MASKS if environ.get(name)}
+    if visible <= gpus or not given:
+        return clean
+    mask = next(iter(given.values()))
+    if len(set(given.values())) > 1 or len(mask.split(",")) != gpus:
+        told = ", ".join(f"{name}={value}" for name, value in given.items())
+        raise BadSettings(
+            f"The masks {told} do not name the same {gpus} of the {visible} GPUs that this node shows.",
+            fix="Leave one mask with as many entries as GPUs, or unset all of them.",
+        )
+    return {**clean, _read_by_ray(platform, ray): mask}
+
+
+def _read_by_ray(platform: str, ray: Version) -> str:
+    if platform != "rocm":
+        return "CUDA_VISIBLEDEVICES"
+    return "HIP_VISIBLEDEVICES" if ray >= _ROCM_READS_HIP_SINCE else "ROCR_VISIBLE_DEVICES"

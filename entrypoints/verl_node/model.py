@@ -1,0 +1,62 @@
+"""The model of a training: made by the project, fetched from the hub, or a folder; then checked to be whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verl_node import hub, weights
+from verl_node.data import store
+from verl_node.errors import InputUnavailable
+
+DEMO = "demo:qwen2-tiny"
+
+
+def path(model: str, data_dir: Path) -> str:
+    """What verl is told: a folder, or the hub name, which it finds in HF_HOME without the network."""
+    return str(data_dir / "models" / "qwen2-tiny") if model == DEMO else model
+
+
+def ensure(model: str, data_dir: Path) -> Path:
+    """The folder of ``model``, whole, with a configuration and a tokenizer that load.
+
+    `demo:qwen2-tiny` is made here (about 20 s on two cores), an absolute path is taken as it is, anything else is a
+    hub name, fetched once into HF_HOME and found there from then on. Safe on several nodes at once.
+
+    Raises:
+        InputUnavailable: The folder or the hub's copy is not there, or a file of it is missing, cut short or broken.
+    """
+    if model == DEMO:
+        from verl_node import demo_model  # noqa: PLC0415 - imports torch
+
+        folder = store.make(Path(path(model, data_dir)), demo_model.write, fingerprint=demo_model.REVISION)
+    elif model.startswith("demo:"):
+        raise InputUnavailable(f"There is no demo model {model}.", fix=f"The project makes {DEMO}.")
+    elif model.startswith("/"):
+        folder = Path(model)
+    else:
+        folder = hub.model(model)
+    check(folder)
+    return folder
+
+
+def check(folder: Path) -> None:
+    """Hold that ``folder`` has every weight file with its size, and a configuration and a tokenizer that load.
+
+    Raises:
+        InputUnavailable: It names the file and what is wrong with it.
+    """
+    if not (folder / "config.json").is_file():
+        raise InputUnavailable(
+            f"{folder} has no config.json, so it is no model folder.", fix="Set VERLJOB_MODEL to a folder or a hub name."
+        )
+    weights.check(folder)
+    # transformers brings torch and takes seconds: what is missing on disk has been said by now.
+    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415
+
+    for part in (AutoConfig, AutoTokenizer):
+        try:
+            part.from_pretrained(str(folder), local_files_only=True)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise InputUnavailable(
+                f"{part.__name__} cannot load {folder}: {error}.", fix="Fetch the model again, or take a transformers that knows it."
+            ) from error

@@ -1,0 +1,113 @@
+"""One node of a job: what it is, what it says, and how it takes its leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from verl_node import address, checks, masks, ray_environment, ray_flags, tree
+from verl_node.checks.memory import shared_bytes
+from verl_node.events import Journal, to_file
+from verl_node.identity import Identity
+from verl_node.ports import NodePorts
+from verl_node.ray_flags import Share
+from verl_node.result import Verdict, save_result, save_verdict
+from verl_node.settings import Settings
+
+# On the platform cpu a GPU is a word of Ray's: a worker process of verl stands for it, and one fits anywhere.
+_DECLARED_GPUS = {"cpu": 1}
+# Docker's own default of 64 MiB and the like are no place for an object store: then Ray chooses one itself.
+_LEAST_SHARED = 512 << 20
+_OBJECT_STORE_PART = 0.3  # Ray's own share of the memory
+
+# node.sh gives a node 3.5 s after TERM; an orderly end may take its time over Ray's last writes.
+_HURRIED_S, _ORDERLY_S = 1.5, 4.0
+_FAREWELL_S = 1.5
+
+
+class Node:
+    """The node that this process runs, as both stories (head.py, worker.py) need it."""
+
+    def __init__(self, settings: Settings) -> None:
+        given = settings.allocation.gpus
+        seen = masks.visible_devices(settings.platform) or _DECLARED_GPUS.get(settings.platform, 0)
+        self.settings = settings
+        self.host = settings.allocation.host
+        self.gpus = seen if given is None else given
+        self.ports = NodePorts.deal(*settings.port_block, settings.head_ports)
+        self.journal = Journal(self.host)
+        self.identity = Identity.of_this_node(settings, self.gpus)
+        self.farewell: Callable[[Verdict], Awaitable[None]] | None = None
+
+    def check(self) -> None:
+        """Check this node. Raises CheckFailed or PermissionMissing."""
+        with self.journal.during("checks"):
+            self.ray_version = ray_flags.supported(self.identity.ray)
+            checks.run(self.settings, self.gpus, say=self.journal.note)
+
+    def share(self) -> Share:
+        """Return what this node gives to Ray."""
+        memory, shared = self.settings.memory_bytes, shared_bytes()
+        store = None
+        if memory is not None and shared >= _LEAST_SHARED:
+            store = int(min(memory * _OBJECT_STORE_PART, shared * 0.9))
+        rest = None if memory is None or store is None else memory - store
+        return Share(self.settings.allocation.cpus, self.gpus, rest, store)
+
+    def ray_environment(self, gcs: str, training: dict[str, str]) -> dict[str, str]:
+        """Return the environment of Ray, of the driver and of the training on this node. Raises BadSettings."""
+        return ray_environment.build(
+            self.settings.environ,
+            gcs=gcs,
+            ports=self.ports,
+            platform=self.settings.platform,
+            gpus=self.gpus,
+            ray=self.ray_version,
+            verl_checkout=self.settings.verl_checkout,
+            training=training,
+        )
+
+    def own_address(self) -> str:
+        """Return the address of this node as settings give it, else by route."""
+        return self.settings.node_address or address.own(self.settings.head_node)
+
+    def folder(self) -> Path | None:
+        """Return this node's folder in the run directory."""
+        run_dir = self.settings.run_dir
+        return run_dir / "nodes" / f"{self.settings.allocation.node_id}-{self.host}" if run_dir else None
+
+    def keep_events(self) -> None:
+        """Write every event, of all nodes, to the run directory from now on (on the head)."""
+        if self.settings.run_dir is not None:
+            self.journal.hand_over_to(to_file(self.settings.run_dir / "events.jsonl"))
+
+    async def conclude(self, verdict: Verdict) -> None:
+        """Leave the verdict, tell the others, and end everything that descends from this process; never raises."""
+        folders = [folder for folder in (self.settings.out_dir, self.folder()) if folder is not None]
+        for problem in save_verdict(verdict, folders):
+            self.journal.note(problem)
+        self._save_result(verdict)
+        if self.farewell is not None:
+            try:
+                await asyncio.wait_for(self.farewell(verdict), _FAREWELL_S)
+            except asyncio.TimeoutError:
+                self.journal.note("not every node heard how the job ended")
+        left = await tree.end_all(_HURRIED_S if verdict.origin == "signal" else _ORDERLY_S)
+        if left:
+            self.journal.note(f"still there after KILL: {', '.join(left)}")
+
+    def _save_result(self, verdict: Verdict) -> None:
+        allocation, run_dir = self.settings.allocation, self.settings.run_dir
+        if run_dir is None or self.settings.joins:
+            return
+        try:
+            save_result(
+                verdict,
+                run_dir,
+                attempt=self.settings.attempt,
+                phases=self.journal.seconds,
+                nodes=allocation.hosts or [self.host],
+            )
+        except OSError as error:
+            self.journal.note(f"result.json could not be written: {error}")

@@ -1,0 +1,94 @@
+"""Hydra overrides as values: parsed, quoted, merged. No Hydra is needed for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from verl_node.errors import BadTrainingConfig
+
+_OVERRIDE = re.compile(r"(?P<mark>\+\+|\+|~|)(?P<key>[A-Za-z_][\w.@/:$-]*)(?:=(?P<value>.*))?", re.DOTALL)
+
+# What Hydra's grammar takes as an unquoted value; anything else goes between quotes.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:%+-]+")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One `key=value` of Hydra's command line; ``mark`` is `+`, `++`, `~` or nothing, ``value`` is Hydra's text."""
+
+    mark: str
+    key: str
+    value: str | None
+
+    def __str__(self) -> str:
+        return f"{self.mark}{self.key}" + ("" if self.value is None else f"={self.value}")
+
+    def plain(self) -> Any:
+        """The value as Python has it (`[console,wandb]` is a list), or its text where it is Hydra's own syntax."""
+        try:
+            return yaml.safe_load(self.value or "")
+        except yaml.YAMLError:
+            return self.value
+
+
+def parse(text: str) -> Override:
+    """One override as it stands on a command line.
+
+    Raises:
+        BadTrainingConfig: It is none, such as a flag or a bare word.
+    """
+    match = _OVERRIDE.fullmatch(text)
+    if not match or (match["value"] is None and match["mark"] != "~"):
+        raise BadTrainingConfig(
+            f"'{text}' is not a Hydra override.", fix="Write key=value, +key=value to add a key, ~key to remove one."
+        )
+    return Override(match["mark"], match["key"], match["value"])
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[Override]:
+    """The overrides that a recipe's flat or nested mapping stands for, in its order."""
+    for name, value in mapping.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{key}.")
+        else:
+            yield parse(f"{key}={literal(value)}")
+
+
+def literal(value: Any) -> str:
+    """``value`` in Hydra's grammar.
+
+    A string that reads as a number stays one (`1e-6`, which YAML 1.1 takes for a string); `quoted` keeps it a string.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(literal(item) for item in value) + "]"
+    return str(value) if _PLAIN.fullmatch(str(value)) else quoted(str(value))
+
+
+def quoted(text: str) -> str:
+    """``text`` as a string of Hydra's grammar, whatever it holds (there a backslash escapes only quotes and itself)."""
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def merge(*layers: Iterable[Override]) -> dict[str, Override]:
+    """One override a key, the last layer's; a key that a layer below had to add (`+`) stays one that is added."""
+    merged: dict[str, Override] = {}
+    for override in (override for layer in layers for override in layer):
+        below = merged.get(override.key)
+        added = below is not None and below.mark == "+" and override.mark == ""
+        merged[override.key] = Override("+" if added else override.mark, override.key, override.value)
+    return merged

@@ -1,0 +1,78 @@
+"""Which port each of Ray's services listens on: all of them come from the node's block, none is left to chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verl_node.errors import BadSettings
+
+SMALLEST_BLOCK = 64  # 11 services and at least about 50 worker processes
+
+
+@dataclass(frozen=True)
+class HeadPorts:
+    """The ports of the head that travel to the other nodes."""
+
+    control: int
+    gcs: int
+    dashboard: int
+
+    @classmethod
+    def parse(cls, text: str) -> HeadPorts:
+        """Read ``control,gcs,dashboard``. Raises BadSettings."""
+        parts = text.split(",")
+        if len(parts) != 3 or not all(_is_port(part) for part in parts) or len(set(parts)) != 3:
+            raise BadSettings(
+                f"VERLJOB_HEAD_PORTS is {text!r}, not three different ports `control,gcs,dashboard`.",
+                fix="Unset it by hand; under Slurm let slurm/launch.sh choose them.",
+            )
+        return cls(*map(int, parts))
+
+
+@dataclass(frozen=True)
+class NodePorts:
+    """One node's services, in the order in which the block is dealt out; the rest of it is for Ray's workers."""
+
+    node_manager: int
+    object_manager: int
+    agent_http: int
+    agent_grpc: int
+    runtime_env_agent: int
+    metrics_export: int
+    autoscaler_metrics: int
+    dashboard_metrics: int
+    dashboard_grpc: int
+    client_server: int
+    master: int
+    workers_first: int
+    workers_last: int
+
+    @classmethod
+    def deal(cls, first: int, last: int, head: HeadPorts) -> NodePorts:
+        """Deal out a block (inclusive), leaving out head ports that lie at its start. Raises BadSettings."""
+        taken = {head.control, head.gcs, head.dashboard}
+        while first in taken:
+            first += 1
+        if last - first + 1 < SMALLEST_BLOCK or any(first <= port <= last for port in taken):
+            raise BadSettings(
+                f"The port block {first}-{last} is smaller than {SMALLEST_BLOCK} or holds one of the head's ports "
+                f"{sorted(taken)} in its middle.",
+                fix="Give VERLJOB_PORT_BLOCK=first-last a range of its own.",
+            )
+        services = 11
+        return cls(*range(first, first + services), workers_first=first + services, workers_last=last)
+
+
+def parse_block(text: str) -> tuple[int, int]:
+    """Read ``first-last``. Raises BadSettings."""
+    first, _, last = text.partition("-")
+    if not (_is_port(first) and _is_port(last) and int(first) < int(last)):
+        raise BadSettings(
+            f"VERLJOB_PORT_BLOCK is {text!r}, not first-last between 1024 and 65535.",
+            fix="Unset it, or give a free range such as 20000-20511.",
+        )
+    return int(first), int(last)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1024 <= int(text) < 1 << 16

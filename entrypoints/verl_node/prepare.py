@@ -1,0 +1,76 @@
+"""`python3 -m verl_node.prepare`: data sets and models for one node, in a process of its own.
+
+The supervisor never imports torch: this process does, ends, and gives the memory back. It says what it does as JSON lines on
+stdout, in the fields of events.jsonl; the last line of a failure also has `code`, `cause` and `fix`, and the code is
+the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from verl_node import data, model
+from verl_node.errors import InputUnavailable, NodeError
+
+Note = Callable[[str], None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prepare what the arguments name; 0, or the code of the error that was reported."""
+    options = _parse(arguments)
+    try:
+        with _phase("data") as note:
+            for name in options.dataset:
+                files = data.ensure(name, options.data_dir, options.source)
+                note(f"{name}: {files.train} and {files.val.name}")
+            for path in options.file:
+                _check_file(path)
+        with _phase("model") as note:
+            for name in options.model:
+                note(f"{name}: {model.ensure(name, options.data_dir)} is whole")
+    except NodeError as error:
+        return error.code
+    return 0
+
+
+@contextmanager
+def _phase(phase: str) -> Iterator[Note]:
+    """Report a phase's begin and end, or its error."""
+    begin = time.monotonic()
+    said: list[str] = []
+    _report(phase, "begin")
+    try:
+        yield said.append
+    except NodeError as error:
+        _report(phase, "error", message=str(error), code=error.code, cause=error.cause, fix=error.fix)
+        raise
+    _report(phase, "end", seconds=round(time.monotonic() - begin, 3), message="; ".join(said))
+
+
+def _report(phase: str, event: str, **more: object) -> None:
+    print(json.dumps({"time": time.time(), "phase": phase, "event": event, **more}), flush=True)  # noqa: T201
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise InputUnavailable(f"The data file {path} is not on this node.", fix="Give a path that every node sees.")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m verl_node.prepare", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, required=True, help="where data sets and made models lie")
+    parser.add_argument("--source", type=Path, help="folder with raw data sets, for sites without the hub")
+    parser.add_argument("--dataset", action="append", default=[], metavar="NAME", help="data set to make")
+    parser.add_argument("--file", action="append", default=[], type=Path, help="data file of the user that must be there")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME", help="model to make, fetch or check")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

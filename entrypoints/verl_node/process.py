@@ -1,0 +1,68 @@
+"""A child process: started in a session of its own, heard line by line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_LINE_LIMIT = 1 << 20  # a longer line of training is cut
+
+
+class Process:
+    """A running child whose output arrives line by line."""
+
+    def __init__(self, name: str, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
+        self.name = name
+        self.pid = child.pid
+        self.last_lines: deque[str] = deque(maxlen=20)
+        self._child = child
+        self._on_line = on_line
+        self._reading = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def start(
+        cls, name: str, argv: Sequence[str], env: Mapping[str, str], *, on_line: Callable[[str], None], cwd: Path | None = None
+    ) -> Process:
+        """Start a command with no input; stdout and stderr come as one stream. Raises OSError."""
+        child = await asyncio.create_subprocess_exec(
+            *argv,
+            env=dict(env),
+            cwd=cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            limit=_LINE_LIMIT,
+        )
+        return cls(name, child, on_line)
+
+    async def ended(self) -> int:
+        """Wait for the end; return its exit code, 128 + n where signal n killed it.
+
+        The rest of the output is read for at most a second more, since a grandchild may keep the pipe open.
+        """
+        code = await self._child.wait()
+        await asyncio.wait({self._reading}, timeout=1)
+        return 128 - code if code < 0 else code
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._child.returncode is None
+
+    async def _read(self) -> None:
+        assert self._child.stdout is not None
+        while True:
+            try:
+                line = await self._child.stdout.readuntil(b"\n")
+            except asyncio.LimitOverrunError as overrun:
+                line = await self._child.stdout.readexactly(overrun.consumed)
+            except asyncio.IncompleteReadError as end:
+                if not end.partial:
+                    return
+                line = end.partial
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            self.last_lines.append(text)
+            self._on_line(text)

@@ -1,0 +1,50 @@
+"""The environment of every Ray process of a node, and so of every worker of verl there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from verl_node import masks
+from verl_node.ports import NodePorts
+from verl_node.ray_flags import port_environment
+from verl_node.versions import Version
+
+# A node whose raylet stops is given up after about 10 s (Ray's default: 14 s), a head that stops after 10 s (61 s).
+# A value that the user exported wins.
+_TUNING = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "5",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_CLIENT_HOOK = "verl_node.ray_hook.no_client_server"
+
+
+def build(
+    environ: Mapping[str, str],
+    *,
+    gcs: str,
+    ports: NodePorts,
+    platform: str,
+    gpus: int,
+    ray: Version,
+    verl_checkout: Path | None,
+    training: Mapping[str, str],
+) -> dict[str, str]:
+    """Return it. ``training`` holds the variables of the training itself, which win. Raises BadSettings (masks).
+
+    verl drops from its runtime environment what the driver's shell sets, and forwards few names: what a worker shall
+    see has to be here, before `ray start`.
+    """
+    visible = masks.visible_devices(platform)
+    built = masks.one_mask(environ, platform=platform, gpus=gpus, visible=visible, ray=ray)
+    for name, value in _TUNING.items():
+        built.setdefault(name, value)
+    if environ.get("VERLJOB_RAY_CLIENT", "0") in ("", "0"):
+        built["RAY_START_HOOK"] = _CLIENT_HOOK
+    if verl_checkout is not None:
+        built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
+    return {**built, **port_environment(ports), **training, "RAY_ADDRESS": gcs}

@@ -1,0 +1,81 @@
+"""`ray start --block` as a child of ours: started, found ready, and watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from verl_node import address, tree
+from verl_node.errors import ClusterLost, NodeError, RayNotStarted
+from verl_node.process import Process
+from verl_node.wait import Deadline, until
+
+_LOOK_S = 0.5
+_TOLD_LINES = 3
+
+
+class Ray:
+    """Ray on this node: one `ray start --block` with a raylet, and on the head the GCS, below it."""
+
+    def __init__(self, process: Process, host: str) -> None:
+        self._process = process
+        self._host = host
+        self._formed = False
+
+    @classmethod
+    async def start(cls, argv: Sequence[str], env: Mapping[str, str], *, host: str, on_line: Callable[[str], None]) -> Ray:
+        """Start it. Raises RayNotStarted where there is no `ray` to start."""
+        try:
+            return cls(await Process.start("ray start", argv, env, on_line=on_line), host)
+        except OSError as error:
+            raise RayNotStarted(
+                f"`ray start` could not be run on {host}: {error.strerror}.",
+                fix="Run inside an image of this toolkit, or put ray on PATH.",
+                host=host,
+            ) from error
+
+    async def answering(self, host: str, port: int, deadline: Deadline) -> None:
+        """Wait until the GCS takes connections; `ray start` itself needs seconds longer for its dashboard.
+
+        Raises RayNotStarted at the deadline.
+        """
+        if not await until(lambda: address.answers(host, port), deadline=deadline):
+            raise self._not_started(f"did not answer at {address.join(host, port)} in {deadline.timeout_s:.0f} s")
+
+    def formed(self) -> None:
+        """Note that the node was seen in the cluster: from now on an end of Ray is a loss, not a failed start."""
+        self._formed = True
+
+    async def watch(self) -> None:
+        """Wait until Ray ends here or its raylet is gone. Raises RayNotStarted or ClusterLost.
+
+        `ray start --block` takes a raylet that was ended by TERM for a graceful stop and goes on without it, so the
+        raylet is looked for by itself.
+        """
+        while self._process.running:
+            tree.reap_orphans({self._process.pid})
+            if self._formed and "raylet" not in tree.descendants().values():
+                raise self._gone("its raylet is gone")
+            await asyncio.sleep(_LOOK_S)
+        code = await self._process.ended()
+        raise self._gone(f"`ray start --block` ended with {code}")
+
+    def _gone(self, what: str) -> NodeError:
+        if not self._formed:
+            return self._not_started(what.replace("`ray start --block` ", ""))
+        return ClusterLost(
+            f"Ray on {self._host} is gone: {what}. {self._last_words()}",
+            fix="Look into that node's ray/ folder of the run directory (raylet.out, gcs_server.out) and for an OOM kill.",
+            host=self._host,
+        )
+
+    def _not_started(self, what: str) -> RayNotStarted:
+        return RayNotStarted(
+            f"`ray start` on {self._host} {what}. {self._last_words()}",
+            fix="Read the lines of `ray start` above and Ray's logs of that node; VERLJOB_RAY_TIMEOUT_S gives it longer.",
+            host=self._host,
+        )
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._process.last_lines if line.strip()][-_TOLD_LINES:]
+        return f"Its last lines: {' | '.join(lines)}" if lines else "It said nothing."

@@ -1,0 +1,143 @@
+"""A recipe and what a job's own facts make of it: the command line of verl's trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from verl_node import keys, releases
+from verl_node import model as models
+from verl_node.errors import BadTrainingConfig
+from verl_node.overrides import Override, flatten, merge, parse
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One file of slurm/recipes/."""
+
+    name: str
+    platform: str
+    accelerator: bool
+    module: str
+    data: list[str]
+    model: str
+    overrides: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What to run and what it needs.
+
+    ``env`` must be in the environment of every `ray start` as well as of ``argv``: verl's workers get the raylet's.
+    ``models`` are what `verl_node.prepare` makes or fetches, ``model_path`` is what verl is told of the actor's;
+    ``datasets`` are the data sets to make, ``files`` the user's own data files that must be there. ``file_log`` is where
+    verl writes its metrics, None for a release that has no file logger (`verl_node.metrics` reads its console then).
+    """
+
+    argv: list[str]
+    env: dict[str, str]
+    datasets: list[str]
+    files: list[str]
+    models: list[str]
+    model_path: str
+    file_log: Path | None
+    checkpoints: Path
+    notes: list[str] = field(default_factory=list)
+
+
+def load(path: Path) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        BadTrainingConfig: The file is missing, is no YAML, or has a field too many or too few.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise BadTrainingConfig(f"The recipe {path} cannot be read: {error}.", fix="Name a file of slurm/recipes/.") from error
+    wanted = {item.name for item in fields(Recipe)} - {"name"}
+    if not isinstance(content, dict) or set(content) != wanted:
+        seen = ", ".join(sorted(content)) if isinstance(content, dict) else type(content).__name__
+        raise BadTrainingConfig(
+            f"The recipe {path} has {seen}; a recipe has {', '.join(sorted(wanted))}.", fix="Compare it with slurm/recipes/."
+        )
+    data = content.pop("data")
+    return Recipe(name=path.stem, data=[data] if isinstance(data, str) else list(data), **content)
+
+
+def training(
+    recipe: Recipe,
+    overrides: Sequence[str],
+    *,
+    verl_version: str,
+    nodes: int,
+    gpus_per_node: int,
+    run_dir: Path,
+    data_dir: Path,
+    model: str | None = None,
+    wandb: bool = False,
+) -> Training:
+    """The training that ``recipe`` and ``overrides`` mean on this allocation.
+
+    ``overrides`` win over the recipe, which names verl 0.9's keys; ``model`` wins over the recipe's model, an override
+    of a model path over both. ``wandb`` says whether this account can log to Weights & Biases: a recipe that asks for
+    it runs without it otherwise, and says so in the notes.
+
+    Raises:
+        BadTrainingConfig: An override contradicts the allocation, is a relative path, or cannot be said to this verl.
+    """
+    release = releases.load(verl_version)
+    given = merge(parse(text) for text in overrides)
+    keys.check_allocation(given, nodes, gpus_per_node)
+    of_recipe = merge(flatten(recipe.overrides))
+    chosen = [keys.model(given.pop(key, None), model or recipe.model) for key in keys.MODEL_KEYS]
+    paths = [models.path(name, data_dir) for name in chosen]
+    file_log = run_dir / "verl.jsonl" if release.file_logger else None
+    of_job = keys.of_job(
+        nodes=nodes, gpus_per_node=gpus_per_node, run_dir=run_dir, data_dir=data_dir, data=recipe.data, model_paths=paths
+    )
+    asked = given.get(keys.LOGGER_KEY)
+    without = () if wandb or asked else ("wandb",)
+    logger = keys.logger(asked or of_recipe.get(keys.LOGGER_KEY), file_log=release.file_logger, without=without)
+    merged = merge(of_recipe.values(), of_job, given.values(), [logger])
+    keys.check_paths(merged)
+    worker_env = keys.worker_environment(file_log)
+    said = [*map(release.translate, merged.values()), *(keys.by_ray(worker_env) if release.runtime_env else ())]
+    return Training(
+        argv=["python3", "-m", recipe.module, *map(str, merge(said).values())],
+        env={**worker_env, "HYDRA_FULL_ERROR": "1", "PYTHONUNBUFFERED": "1"},
+        datasets=list(recipe.data) if any(key not in given for key in keys.FILE_KEYS) else [],
+        files=[path for key in keys.FILE_KEYS if key in given for path in keys.listed(given[key])],
+        models=list(dict.fromkeys(chosen)),
+        model_path=paths[0],
+        file_log=file_log,
+        checkpoints=Path(str(merged[keys.CHECKPOINTS_KEY].plain())),
+        notes=_notes(of_recipe, merged, release, without),
+    )
+
+
+def _notes(
+    of_recipe: dict[str, Override], merged: dict[str, Override], release: releases.Release, without: tuple[str, ...]
+) -> list[str]:
+    """What the user may not expect of this run, a sentence each."""
+    notes = []
+    if keys.LOGGER_KEY in of_recipe and set(without) & set(keys.listed(of_recipe[keys.LOGGER_KEY])):
+        notes.append("wandb is left out of trainer.logger: there is no WANDB_API_KEY; export it to log there.")
+    if not release.file_logger:
+        notes.append(f"verl {release.series} has no file logger: metrics are read from its console lines.")
+    if "trainer.save_freq" not in merged or merged["trainer.save_freq"].plain() == -1:
+        notes.append("trainer.save_freq is -1: no checkpoint will be written and the run cannot be resumed.")
+    return notes
+
+
+def preparation(training: Training, data_dir: Path, source: Path | None) -> list[str]:
+    """The command that makes or fetches what ``training`` needs on the node that runs it (see `verl_node.prepare`)."""
+    argv = ["python3", "-m", "verl_node.prepare", "--data-dir", str(data_dir)]
+    argv += ["--source", str(source)] if source else []
+    for flag, names in (("--dataset", training.datasets), ("--file", training.files), ("--model", training.models)):
+        argv += [word for name in names for word in (flag, name)]
+    return argv

@@ -1,0 +1,16 @@
+"""Versions as numbers that compare."""
+
+from __future__ import annotations
+
+import re
+from typing import Tuple
+
+Version = Tuple[int, int]
+
+
+def parse(text: str) -> Version:
+    """Return major and minor: ``2.44.1`` is (2, 44). Raises ValueError."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no version")
+    return int(found[1]), int(found[2])

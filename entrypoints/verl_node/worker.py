@@ -1,0 +1,79 @@
+"""The story of a worker: it finds the head, does what the head says, and holds until the head says how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+from verl_node import preparation, ray_flags
+from verl_node.control import worker as control
+from verl_node.control.channel import Channel, Message
+from verl_node.events import Event
+from verl_node.node import Node
+from verl_node.ray_process import Ray
+from verl_node.result import Verdict
+from verl_node.wait import Deadline, unless
+
+
+class _JobEnded(Exception):  # noqa: N818  not an error
+    """The head said how the job ended."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.sentence())
+        self.verdict = verdict
+
+
+async def follow(node: Node) -> Verdict:
+    """Follow the head until it says how the job ended, and return that. Raises NodeError."""
+    node.check()
+    settings = node.settings
+    head = settings.head_address or settings.head_node
+    with node.journal.during("join", f"looking for the head {head}"):
+        channel, _ = await control.connect(
+            head,
+            settings.head_ports.control,
+            own_address=settings.node_address,
+            token=settings.token,
+            hello=node.identity.message(),
+            deadline=Deadline(settings.join_timeout_s),
+        )
+    worker = _Worker(node, channel, head)
+    node.farewell = worker.farewell
+    node.journal.hand_over_to(worker.pass_on)
+    try:
+        return await unless(worker.hear(), story=worker.obey())
+    except _JobEnded as end:
+        return end.verdict
+
+
+class _Worker:
+    def __init__(self, node: Node, channel: Channel, head: str) -> None:
+        self.node = node
+        self.channel = channel
+        self.head = head
+        self.orders: asyncio.Queue[Message] = asyncio.Queue()
+
+    def pass_on(self, event: Event) -> None:
+        """Send an event of this node to the head."""
+        self.channel.send("event", event=event)
+
+    async def farewell(self, verdict: Verdict) -> None:
+        """Say why this node ends, where the head does not know it, and hang up."""
+        self.channel.send("failed", verdict=asdict(verdict))
+        await self.channel.close()
+
+    async def hear(self) -> None:
+        """Listen to the head. Raises _JobEnded when it says so, ClusterLost when it is gone."""
+        while (message := await self.channel.receive()) is not None:
+            if message.pop("kind") == "end":
+                raise _JobEnded(Verdict(origin="self", **message))
+            self.orders.put_nowait(message)
+        raise control.lost(self.head, self.node.host)
+
+    async def obey(self) -> Verdict:
+        """Do what the head says, in the order in which it does."""
+        start = await self.orders.get()
+        self.node.journal.phase = "join"
+        env = self.node.ray_environment(start["gcs"], start["env"])
+        ray = await self._start_ray(start["gcs"], env)
+        return await unless(ray.watch(), story=self._serve(ray))

@@ -1,0 +1,121 @@
+"""Building one variant: base, context, secrets, then one `docker build`."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from images import base, context, wheels
+from images.catalog import Catalog
+from images.compatibility import refuse_impossible
+from images.engine import Engine, choose, daemon
+from images.process import stream
+from images.spec import ImageSpec
+
+CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What this place has of its own; none of it ends in a layer."""
+
+    ca: Path | None = None
+    pip_index: str | None = None
+    apt_mirror: str | None = None
+    wheelhouse: Path | None = None
+
+    @classmethod
+    def here(
+        cls,
+        ca: str | None = None,
+        pip_index: str | None = None,
+        apt_mirror: str | None = None,
+        wheelhouse: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Site:
+        """From flags; the CA bundle also from SSL_CERT_FILE or PIP_CERT, the index from PIP_INDEX_URL."""
+        environment = os.environ if environment is None else environment
+        bundle = ca or next((environment[name] for name in CA_VARIABLES if environment.get(name)), None)
+        return cls(
+            ca=Path(bundle) if bundle else None,
+            pip_index=pip_index or environment.get("PIP_INDEX_URL"),
+            apt_mirror=apt_mirror,
+            wheelhouse=Path(wheelhouse) if wheelhouse else None,
+        )
+
+    def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
+        """Write pip's and apt's configuration into ``folder``; the flags that hand them to the build."""
+        pip = ["[global]", "disable-pip-version-check = true"]
+        apt = ['APT::Keep-Downloaded-Packages "true";', 'Acquire::Retries "3";']
+        files = {}
+        if self.ca:
+            files["ca"] = self.ca
+            pip.append("cert = /run/secrets/ca")
+            apt.append('Acquire::https::CAInfo "/run/secrets/ca";')
+        if self.pip_index:
+            pip.append(f"index-url = {self.pip_index}")
+        if self.apt_mirror:
+            lines = [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites]
+            files["sources"] = _write(folder / "sources", lines)
+            apt += ['Dir::Etc::SourceList "/run/secrets/sources";', 'Dir::Etc::SourceParts "-";']
+        files["pip"] = _write(folder / "pip", pip)
+        files["apt"] = _write(folder / "apt", apt)
+        return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
+
+
+def build(spec: ImageSpec, site: Site, catalog: Catalog, tag: str | None = None, from_base: str | None = None) -> str:
+    """Build and return the image ID; ``tag`` takes the place of the usual names, ``from_base`` of the catalog's base."""
+    refuse_impossible(spec)
+    engine = choose()
+    daemon()
+    reference = _base(spec, engine, from_base, site.apt_mirror)
+    torch = []
+    if spec.platform == "cpu":
+        cache = context.STAGED / "wheels"
+        torch = [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, site.pip_index)]
+    folder = context.stage(spec, reference, torch)
+    with tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
+        secrets = site.secrets(spec, Path(private))
+        stream(argv(engine, spec, reference, names(spec, catalog, tag), folder, secrets), engine.environment)
+    return str(daemon().images.get(names(spec, catalog, tag)[0]).id)
+
+
+def names(spec: ImageSpec, catalog: Catalog, tag: str | None = None) -> list[str]:
+    """The references that a build gives its image: its own tag, and ``latest`` for the platform's default variant."""
+    if tag:
+        return [tag if ":" in tag else f"{spec.name}:{tag}"]
+    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) else []
+    return [f"{spec.name}:{spec.tag}", *latest]
+
+
+def argv(
+    engine: Engine, spec: ImageSpec, reference: str, tags: list[str], folder: Path, secrets: list[str]
+) -> list[str]:
+    """The build command. Facts of this build are labels given here, since an ARG would bust the layers below it."""
+    labels = {
+        "verljob.base": reference,
+        "verljob.base.id": str(daemon().images.get(reference).id),
+        "verljob.toolkit": json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))["toolkit"],
+    }
+    flags = [word for name in tags for word in ("--tag", name)]
+    flags += [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
+    return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *secrets, str(folder)])
+
+
+def _base(spec: ImageSpec, engine: Engine, asked: str | None, mirror: str | None) -> str:
+    reference = asked or spec.base
+    if spec.base_made and not asked:
+        return base.ensure(reference, spec.base_made, mirror, engine)
+    if not base.present(reference):
+        base.pull(engine, reference)
+    return reference
+
+
+def _write(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.chmod(0o600)
+    return path

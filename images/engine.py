@@ -1,0 +1,108 @@
+"""Which docker builds, and the daemon behind it.
+
+The first ``docker`` on PATH may be a client that cannot use BuildKit, and then silently builds with the classic builder,
+which knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot drive BuildKit
+(docker/docker-py#2230): the chosen client builds and pushes, docker-py does what reads or runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+
+from images.errors import CommandFailed, EngineMissing
+from images.process import run
+
+# Since 23.0 `docker build` with BuildKit needs the buildx plugin; before, the client had BuildKit built in.
+FIRST_WITHOUT_BUILTIN_BUILDKIT = 23
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A docker client that can use BuildKit."""
+
+    client: str
+    version: str
+    buildx: bool
+
+    def __str__(self) -> str:
+        how = "its buildx plugin" if self.buildx else "DOCKER_BUILDKIT=1"
+        return f"docker {self.version} at {self.client}, BuildKit through {how}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"DOCKER_BUILDKIT": "1"}
+
+    def build_argv(self, arguments: Sequence[str]) -> list[str]:
+        """The command that builds with BuildKit and leaves the image in the daemon."""
+        verb = ["buildx", "build", "--load"] if self.buildx else ["build"]
+        return [self.client, *verb, *arguments]
+
+
+def choose(environment: Mapping[str, str] | None = None) -> Engine:
+    """The first docker client on PATH that can use BuildKit; VERLJOB_DOCKER names one and skips the search."""
+    environment = os.environ if environment is None else environment
+    seen = []
+    for client in clients(environment):
+        engine, reason = probe(client)
+        if engine:
+            return engine
+        seen.append(f"{client} ({reason})")
+    found = "; ".join(seen) or "no docker on PATH"
+    raise EngineMissing(
+        f"no docker client here can use BuildKit: {found}. Install Debian's docker.io (20.10) or the docker-buildx plugin, "
+        "or name a client with VERLJOB_DOCKER=/path/to/docker."
+    )
+
+
+def clients(environment: Mapping[str, str]) -> Iterator[str]:
+    """Every docker on PATH, each file once, in PATH's order."""
+    if named := environment.get("VERLJOB_DOCKER"):
+        yield named
+        return
+    seen = set()
+    for folder in environment.get("PATH", os.defpath).split(os.pathsep):
+        client = Path(folder) / "docker"
+        if client.is_file() and os.access(client, os.X_OK) and client.resolve() not in seen:
+            seen.add(client.resolve())
+            yield str(client)
+
+
+def probe(client: str) -> tuple[Engine | None, str]:
+    """The engine of this client, or why it is none."""
+    try:
+        version = run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
+    except CommandFailed as failure:
+        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+        try:
+            version = run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
+        except CommandFailed:
+            return None, str(failure)
+    try:
+        run([client, "buildx", "version"], timeout_s=30)
+        return Engine(client, version, buildx=True), ""
+    except CommandFailed:
+        pass
+    major = version.split(".")[0]
+    if major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT:
+        return Engine(client, version, buildx=False), ""
+    return None, f"client {version} without the buildx plugin"
+
+
+@lru_cache(maxsize=1)
+def daemon() -> docker.DockerClient:
+    """The daemon, through docker-py; EngineMissing when none answers."""
+    try:
+        client = docker.from_env(timeout=120)
+        client.ping()
+    except DockerException as silence:
+        raise EngineMissing(
+            f"no Docker daemon answers ({silence}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
+        ) from silence
+    return client

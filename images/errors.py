@@ -1,0 +1,69 @@
+"""Every way in which making an image can fail.
+
+    ImageError
+    ├── CatalogError            catalog.toml says something impossible
+    ├── UnknownVariant          no such variant or platform
+    ├── Incompatible            a pair that cannot work, refused before a build
+    ├── EngineMissing           no docker client with BuildKit, or no daemon
+    ├── CommandFailed           a command ended with an error
+    ├── BaseUnreachable         the base is neither here nor in a registry that answers
+    ├── TorchUnavailable        no CPU build of torch
+    └── PushFailed              the registry did not take the image
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+
+class ImageError(Exception):
+    """Something that the reader of the message can put right."""
+
+
+class CatalogError(ImageError, ValueError):
+    """catalog.toml names an unknown key, or lacks one."""
+
+
+class UnknownVariant(ImageError, LookupError):
+    """Neither a variant nor a platform of the catalog."""
+
+    def __init__(self, asked: str, known: Iterable[str]) -> None:
+        super().__init__(f"no image {asked!r} in images/catalog.toml; it has: {', '.join(sorted(known))}")
+
+
+class Incompatible(ImageError, ValueError):
+    """verl does not run on this base, whatever is installed."""
+
+
+class EngineMissing(ImageError):
+    """There is nothing that can build."""
+
+
+class CommandFailed(ImageError):
+    """A command ended with an error; the last lines that it said come with the message."""
+
+    def __init__(self, argv: Sequence[str], code: int, said: str = "") -> None:
+        self.argv, self.code, self.said = list(argv), code, said
+        tail = "\n".join(said.strip().splitlines()[-10:])
+        super().__init__(f"{shlex.join(self.argv)} ended with {code}" + (f":\n{tail}" if tail else ""))
+
+
+class BaseUnreachable(ImageError):
+    """The base image cannot be had by its own name."""
+
+    def __init__(self, reference: str, said: str) -> None:
+        reason = " ".join(said.split())[-300:] or "nothing"
+        super().__init__(
+            f"the base {reference} is not on this machine and could not be pulled (docker said: {reason}). Name a copy in "
+            f"a registry that you reach with --base REGISTRY/NAME:TAG, or carry it here: `docker save {reference} -o "
+            "base.tar` where it can be pulled, then `docker load -i base.tar` here, and build again."
+        )
+
+
+class TorchUnavailable(ImageError):
+    """No build of torch without CUDA was found."""
+
+
+class PushFailed(ImageError):
+    """The registry did not take the image."""

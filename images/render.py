@@ -1,0 +1,51 @@
+"""A Dockerfile's text from a spec: pure, and the same on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from images.catalog import Catalog
+from images.spec import ImageSpec
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
+RENDERED = TEMPLATES / "rendered"
+SHARED = ("macros.j2", "guard.py")  # what every platform's template brings into its build
+
+
+def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
+    """The Dockerfile of a variant; a name that the template misspells stops it (jinja2.UndefinedError)."""
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  a Dockerfile is not HTML
+    )
+    template = environment.get_template(f"{spec.template}.j2")
+    return template.render(spec=spec, template_revision=revision(spec, templates))
+
+
+def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
+    """What a variant is rendered from, as 12 hex digits: the templates' text and the catalog's table."""
+    digest = hashlib.sha256(json.dumps(asdict(spec), sort_keys=True).encode())
+    for name in (f"{spec.template}.j2", *SHARED):
+        digest.update((templates / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def write(catalog: Catalog, specs: list[ImageSpec] | None = None, folder: Path = RENDERED) -> list[Path]:
+    """Render into ``folder``, one file a variant; without ``specs`` all of them, and files of no variant go."""
+    folder.mkdir(exist_ok=True)
+    written = []
+    for spec in specs or catalog.variants.values():
+        path = folder / f"{spec.variant}.Dockerfile"
+        path.write_text(dockerfile(spec), encoding="utf-8")
+        written.append(path)
+    if not specs:
+        for stale in set(folder.glob("*.Dockerfile")) - set(written):
+            stale.unlink()
+    return written

@@ -1,0 +1,109 @@
+"""What one image is made of: a table of catalog.toml, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from images.errors import CatalogError
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A package of the base that verl cannot use, and the source commit that takes its place."""
+
+    version: str
+    repository: str
+    commit: str
+    reason: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What `invoke lock` tells the resolver beyond ``installs``."""
+
+    with_: Sequence[str] = ()
+    override: Sequence[str] = ()
+    omit: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """One variant; the fields are catalog.toml's keys, explained at its top."""
+
+    variant: str
+    platform: str
+    summary: str
+    base: str
+    apt_mirror: str
+    apt_suites: Sequence[str]
+    python: str
+    rollout: str
+    installs: Mapping[str, str]
+    imports: Sequence[str]
+    protected: Sequence[str]
+    sources: Sequence[str]
+    base_made: str = ""
+    has: Mapping[str, str] = field(default_factory=dict)
+    extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    replaces: Mapping[str, Replacement] = field(default_factory=dict)
+    without_deps: Sequence[str] = ()
+    tolerates: Sequence[str] = ()
+    lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def from_table(cls, variant: str, table: Mapping[str, Any]) -> ImageSpec:
+        """A spec from its TOML table; an unknown or missing key is a CatalogError that names it."""
+        if unknown := set(table) - {each.name for each in fields(cls)}:
+            raise CatalogError(f"variants.{variant} has unknown keys: {', '.join(sorted(unknown))}")
+        values = dict(table)
+        lock = {"with_" if key == "with" else key: value for key, value in values.get("lock", {}).items()}
+        try:
+            values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
+            return cls(variant=variant, **{**values, "lock": Lock(**lock)})
+        except TypeError as incomplete:
+            raise CatalogError(f"variants.{variant}: {incomplete}") from incomplete
+
+    @property
+    def name(self) -> str:
+        return f"verl.{self.platform}"
+
+    @property
+    def tag(self) -> str:
+        return f"{self.installs['verl']}-{self.variant}"
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """Name to version of all that the catalog fixes: what the base has, what replaces it, what is installed."""
+        replaced = {name: new.version for name, new in self.replaces.items()}
+        return {"python": self.python, **self.has, **replaced, **self.installs}
+
+    @property
+    def promises(self) -> list[str]:
+        """``name==version`` of what must be inside when the build ends, as far as the build put it there."""
+        replaced = {name: new.version for name, new in self.replaces.items()}
+        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items()]
+
+    @property
+    def requirements(self) -> list[str]:
+        """What pip is asked for with its dependencies; torch is there before everything else."""
+        apart = {"torch", *map(canonicalize_name, self.without_deps)}
+        return [self._requirement(name) for name in self.installs if canonicalize_name(name) not in apart]
+
+    @property
+    def bare_requirements(self) -> list[str]:
+        """What pip is asked for without dependencies."""
+        return [f"{name}=={self.installs[name]}" for name in self.without_deps]
+
+    @property
+    def guarded(self) -> list[str]:
+        """The packages that no installation may change."""
+        return sorted({canonicalize_name(name) for name in self.protected} - {*self.replaces})
+
+    def _requirement(self, name: str) -> str:
+        extras = ",".join(self.extras.get(name, ()))
+        return f"{name}[{extras}]=={self.installs[name]}" if extras else f"{name}=={self.installs[name]}"

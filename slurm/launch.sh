@@ -1,0 +1,81 @@
+#!/bin/bash
+#SBATCH --job-name=verl
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=slurm-%x-%j.out
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+#SBATCH --no-requeue
+# Runs verl on every node of an allocation:   sbatch [flags] slurm/launch.sh [RECIPE] [hydra overrides]
+# GPUs, CPUs, memory, time and partition are the site's and the job's: give them as flags (docs/platforms.md).
+set -Eeuo pipefail
+
+readonly LAUNCH_VERSION=0.1.0 # node.sh has the same line
+HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=launch
+
+# Runs on every node before anything else: a node that does not see the checkout says so and leaves a verdict.
+# shellcheck disable=SC2016 # expands there
+readonly NODE_COMMAND='[[ -r $1/slurm/node.sh ]] && exec bash "$1/slurm/node.sh"
+node=${SLURMD_NODENAME:-$HOSTNAME}
+printf "verljob-verdict\t%s\tcode=64\torigin=self\tstage=launch\thost=%s\tcause=%s\tfix=%s\n" "$SLURM_NODEID-$node" "$node" \
+    "node $node sees no $1/slurm/node.sh" "put the checkout where every node sees it, and export VERLJOB_HOME=its path there" >&2
+exit 64'
+
+# usage: _is_ours FOLDER
+# sbatch may have copied this script before the checkout was changed, or FOLDER may be another checkout.
+_is_ours() {
+    local line
+    [[ -r $1/node.sh ]] || return 1
+    while IFS= read -r line; do
+        [[ $line != "readonly LAUNCH_VERSION=$LAUNCH_VERSION "* ]] || return 0
+    done < "$1/node.sh"
+    return 1
+}
+
+# usage: _folders ARGUMENT...
+# Prints the folders where this script may lie. Slurm starts a copy in its spool folder and tells the original as
+# `Command=`: with the arguments, unquoted, relative under --chdir, and (null) for `sbatch < launch.sh`.
+_folders() {
+    local command script
+    for script in "${BASH_SOURCE[0]}" "$(readlink -f -- "${BASH_SOURCE[0]}")"; do
+        (cd -- "$(dirname -- "$script")" && pwd)
+    done
+    [[ -n ${SLURM_SUBMIT_DIR:-} ]] || return 0
+    command=${JOB_RECORD#*$'\n'   Command=}
+    command=${command%%$'\n'   WorkDir=*}
+    (($# == 0)) || command=${command%" $*"}
+    [[ $command == /* ]] || command=$SLURM_SUBMIT_DIR/$command
+    for script in "$command" "$(readlink -f -- "$command")" "$SLURM_SUBMIT_DIR/slurm/." "$SLURM_SUBMIT_DIR/."; do
+        printf '%s\n' "${script%/*}"
+    done
+}
+
+# usage: _find_home ARGUMENT...
+# Sets and exports VERLJOB_HOME, or ends with 64.
+_find_home() {
+    local folder
+    JOB_RECORD=''
+    [[ -z ${SLURM_JOB_ID:-} ]] || JOB_RECORD=$(scontrol show job "$SLURM_JOB_ID") || printf 'scontrol does not know this job\n' >&2
+    if [[ -n ${VERLJOB_HOME:-} ]]; then
+        [[ $VERLJOB_HOME != /* ]] || ! _is_ours "$VERLJOB_HOME/slurm" || return 0
+    else
+        while IFS= read -r folder; do
+            _is_ours "$folder" && export VERLJOB_HOME=${folder%/*} && return 0
+        done < <(_folders "$@")
+    fi
+    printf 'verdict: 64 (launch on %s): no checkout with slurm/node.sh of version %s at %s — export VERLJOB_HOME=%s\n' \
+        "$HOST" "$LAUNCH_VERSION" "${VERLJOB_HOME:-the place that scontrol tells}" \
+        'the checkout, by a path that every node sees, before sbatch'
+    exit 64
+}
+
+_main() {
+    trap 'ENDING=$SECONDS' TERM INT
+    trap 'printf "%s: Slurm says that the time limit is near\n" "$HOST" >&2' USR1
+    _find_home "$@"
+    # shellcheck source=slurm/lib/launch.sh
+    source "$VERLJOB_HOME/slurm/lib/launch.sh"
+    launch::run "$@"
+}
+
+_main "$@"

@@ -1,0 +1,48 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# The job's node-local folder: 0700, locked while its node.sh lives, gone afterwards.
+
+# Sets LOCAL, with the lease, the token and the folders of docs/flow.md in it. Descriptor 4 holds its lock: it is taken
+# before the folder gets its name, so nobody takes a new folder for a stale one.
+folder::make() {
+    local -r parent=${VERLJOB_LOCAL:-/tmp}
+    local fresh
+    folder::_sweep "$parent"
+    fresh=$(mktemp -d -- "$parent/.verljob-new.XXXXXXXX") \
+        || fail 77 "cannot make a folder in $parent" "export VERLJOB_LOCAL=a node-local folder that you may write"
+    exec 4< "$fresh"
+    flock --nonblock 4
+    mkdir -m 700 -- "$fresh/tmp" "$fresh/out"
+    mkfifo -m 600 -- "$fresh/lease"
+    (umask 077 && printf '%s' "${VERLJOB_TOKEN:-}" > "$fresh/token")
+    LOCAL_TOKEN=${VERLJOB_TOKEN:-}
+    unset VERLJOB_TOKEN
+    LOCAL=$parent/verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
+    if ! mv -T -n -- "$fresh" "$LOCAL" || [[ -e $fresh ]]; then
+        rm -rf -- "$fresh"
+        LOCAL=''
+        fail 64 "job $SLURM_JOB_ID already has a launch running on $HOST" "wait for it, or scancel it"
+    fi
+}
+
+folder::remove() {
+    rm -rf --one-file-system -- "$LOCAL" || say::warn "could not remove $LOCAL"
+    exec 4<&-
+}
+
+# usage: folder::_sweep PARENT
+# Removes what our own killed launches left on this node, container first: folders that nobody holds a lock on.
+folder::_sweep() {
+    local folder now
+    printf -v now '%(%s)T' -1
+    for folder in "$1/verljob-$UID-"* "$1/.verljob-new."*; do
+        [[ -d $folder && ! -L $folder && -O $folder ]] || continue
+        [[ $folder != */.* ]] || ((now - $(stat -c %Y -- "$folder") > 60)) || continue # perhaps not locked yet
+        exec 4< "$folder"
+        if flock --nonblock 4; then
+            say::note "removing $folder, which a killed launch left"
+            [[ $folder == */.* ]] || runtime::remove "${folder##*/}"
+            rm -rf --one-file-system -- "$folder"
+        fi
+        exec 4<&-
+    done
+}

@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# Ray's logs, kept in the run directory: the end of each, without the job's secrets.
+
+readonly LOGS_FILE_BYTES=$((1024 * 1024)) LOGS_BYTES=$((64 * 1024 * 1024)) LOGS_TIMEOUT_S=30
+
+# usage: logs::keep RAY_FOLDER TARGET
+# Bounded in bytes and in time: after TERM the whole node has 5 s.
+logs::keep() {
+    local file size kept=0 timeout_s=$LOGS_TIMEOUT_S
+    local -r began=$SECONDS
+    [[ -z $ENDING ]] || timeout_s=1
+    for file in "$1"/session_[0-9]*/logs/*.{log,err,out}; do
+        [[ -s $file && ! -L $file ]] || continue
+        if ((kept >= LOGS_BYTES || SECONDS - began > timeout_s)); then
+            say::warn "not all of Ray's logs were kept"
+            return 0
+        fi
+        mkdir -p -- "$2"
+        logs::_masked "$file" > "$2/${file##*/}"
+        size=$(stat -c %s -- "$2/${file##*/}")
+        kept=$((kept + size))
+    done
+}
+
+# usage: logs::_masked FILE
+logs::_masked() {
+    local text name
+    local LC_ALL=C
+    text=$(tail -c "$LOGS_FILE_BYTES" -- "$1" | tr -d '\000')
+    for name in ${SECRET_NAMES[@]+"${SECRET_NAMES[@]}"} LOCAL_TOKEN; do
+        [[ -z ${!name:-} ]] || text=${text//"${!name}"/***}
+    done
+    printf '%s\n' "$text"
+}
+
+# usage: logs::last_line FILE
+# Prints the last line of FILE that says something.
+logs::last_line() {
+    local line last=''
+    while IFS= read -r line; do
+        [[ $line =~ ^[[:space:]]*$ ]] || last=$line
+    done < <(tail -n 5 -- "$1")
+    printf '%s\n' "$last"
+}

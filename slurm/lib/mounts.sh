@@ -1,0 +1,96 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# What the container sees of the host, at the same path as on the host.
+
+# usage: mounts::collect
+# Sets CONTAINER_MOUNTS ("source<TAB>target<TAB>rw|ro"), CONTAINER_TMPFS and CONTAINER_WORKDIR.
+mounts::collect() {
+    local path
+    export HF_HOME=${HF_HOME:-$HOME/.cache/huggingface} VERLJOB_DATA=${VERLJOB_DATA:-$HOME/.cache/verljob}
+    export TRANSFORMERS_CACHE=$HF_HOME/hub
+    CONTAINER_MOUNTS=() CONTAINER_TMPFS=() CONTAINER_WORKDIR=$SLURM_SUBMIT_DIR
+    mounts::_or_empty "$HOME" home
+    mounts::_or_empty "$SLURM_SUBMIT_DIR" work
+    for path in "$VERLJOB_RUN_DIR" "$VERLJOB_DATA" "$HF_HOME"; do
+        [[ -n ${VERLJOB_DRY_RUN:-} ]] || mkdir -p -- "$path" || fail 77 "cannot make $path on $HOST" "name a folder that you may write"
+        mounts::_add "$path" "$path" rw
+    done
+    mounts::_of_the_user
+    for path in "${VERLJOB_VERL:-}" "${VERLJOB_DATA_SOURCE:-}" "${VERLJOB_MODEL:-}"; do
+        # A model or a data source may also be a name of the hub.
+        [[ $path != /* ]] || mounts::_existing "$path" "$path" ro
+    done
+    mounts::_add "$VERLJOB_HOME" "$VERLJOB_HOME" ro
+    [[ ! -e $HOME/.ssh ]] || CONTAINER_TMPFS+=("$HOME/.ssh") # keys stay on the host
+    mounts::_private
+}
+
+# usage: mounts::_add SOURCE TARGET rw|ro
+# A folder inside one that is already there is left out: mounting it by its own would ask more of the engine, which
+# as root may not look into a home on a root-squashed file system.
+mounts::_add() {
+    local mount source target mode
+    for mount in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
+        IFS=$'\t' read -r source target mode <<< "$mount"
+        [[ $1 != "$2" || $source != "$target" || $mode != rw || $1/ != "$source"/* ]] || return 0
+    done
+    CONTAINER_MOUNTS+=("$1"$'\t'"$2"$'\t'"$3")
+}
+
+# usage: mounts::_existing SOURCE TARGET rw|ro
+mounts::_existing() {
+    [[ -n ${VERLJOB_DRY_RUN:-} || -e $1 ]] || fail 66 "there is no $1 on $HOST" "name a path that every node has"
+    mounts::_add "$@"
+}
+
+# usage: mounts::_or_empty PATH NAME
+# Where nodes share no file system the folder is an empty one that ends with the job.
+mounts::_or_empty() {
+    if [[ -d $1 || -n ${VERLJOB_DRY_RUN:-} ]]; then
+        mounts::_add "$1" "$1" rw
+    else
+        say::warn "no $1 on $HOST: an empty one takes its place"
+        mkdir -- "$LOCAL/$2"
+        mounts::_add "$LOCAL/$2" "$1" rw
+    fi
+}
+
+# VERLJOB_MOUNTS: path[:path][:ro], separated by commas.
+mounts::_of_the_user() {
+    local item source target mode
+    local -a items
+    IFS=, read -r -a items <<< "${VERLJOB_MOUNTS:-}"
+    for item in ${items[@]+"${items[@]}"}; do
+        mode=rw
+        [[ $item != *:ro ]] || mode=ro
+        item=${item%:ro}
+        source=${item%%:*} target=${item#*:}
+        [[ $source == /* && $target == /* && $target != *:* ]] \
+            || fail 64 "VERLJOB_MOUNTS has '$item'" "write absolute paths: path[:path][:ro], separated by commas"
+        mounts::_existing "$source" "$target" "$mode"
+    done
+}
+
+# The node-local folder's parts, named by variables where docs/flow.md names one.
+mounts::_private() {
+    local name
+    export VERLJOB_LEASE=/run/verljob/lease VERLJOB_TOKEN_FILE=/run/verljob/token
+    mounts::_places_in_tmp
+    mounts::_add "$LOCAL/tmp" /tmp rw
+    for name in lease token secrets out; do mounts::_add "$LOCAL/$name" "/run/verljob/$name" rw; done
+    for name in passwd group; do mounts::_add "$LOCAL/$name" "/etc/$name" ro; done
+}
+
+# What is mounted below /tmp needs a place in our own, made by us: the engine would make it as root, and it would stay.
+mounts::_places_in_tmp() {
+    local mount source target mode
+    [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
+    for mount in "${CONTAINER_MOUNTS[@]}"; do
+        IFS=$'\t' read -r source target mode <<< "$mount"
+        [[ $target == /tmp/* ]] || continue
+        if [[ -d $source ]]; then
+            mkdir -p -- "$LOCAL$target"
+        else
+            mkdir -p -- "$LOCAL${target%/*}" && : >> "$LOCAL$target"
+        fi
+    done
+}

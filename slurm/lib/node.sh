@@ -1,0 +1,108 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# The frame of node.sh: its log, its end, and the description of the container that the runtime turns into a command.
+
+for name in say verdict process table ports image folder account devices share mounts environment container logs; do
+    # shellcheck source=/dev/null # each is checked by itself
+    source "$VERLJOB_HOME/slurm/lib/$name.sh"
+done
+unset name
+# shellcheck source=slurm/runtimes/docker.sh
+source "$VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh"
+
+# Slurm kills what is left of a step 30 s after TERM (KillWait); the job is to be gone well before.
+readonly NODE_GRACE_S=3
+
+# Opens the log and arms the end. The head's talk is also the job's output; a worker's is in its log alone, and its
+# verdict travels on descriptor 3, which is the step's stderr.
+node::begin() {
+    NODE_FOLDER=$VERLJOB_RUN_DIR/nodes/$SLURM_NODEID-$HOST
+    exec 3>&2
+    trap node::_end EXIT
+    trap 'NODE_FAILED_AT="${BASH_SOURCE[0]##*/} line $LINENO: $BASH_COMMAND"' ERR
+    trap node::_asked_to_end TERM INT
+    mkdir -p -- "$NODE_FOLDER" 2>&1 && [[ -w $NODE_FOLDER ]] || fail 77 "cannot write to $NODE_FOLDER" \
+        "export VERLJOB_RUN_DIR=a folder that every node can write"
+    if ((SLURM_NODEID == 0)); then
+        # Slurm signals every process of the step: tee has to outlive the others to write down their last words.
+        exec > >(trap '' TERM INT USR1; exec tee -a -- "$NODE_FOLDER/node.log" 3>&-) 2>&1
+    else
+        exec >> "$NODE_FOLDER/node.log" 2>&1
+    fi
+    say::note "node $SLURM_NODEID of job $SLURM_JOB_ID, attempt $VERLJOB_ATTEMPT, step of ${SLURM_CPUS_PER_TASK:-?} CPUs"
+}
+
+node::_asked_to_end() {
+    ENDING=${ENDING:-$SECONDS}
+    [[ -n ${CONTAINER_CLIENT:-} || -n ${PROCESS_RUNNING:-} ]] || exit 143
+}
+
+# The EXIT trap: whatever happened, the container is gone, the verdict is filed, and nothing stays on the node.
+node::_end() {
+    local -r code=$?
+    trap - EXIT ERR
+    trap '' TERM INT
+    set +e # each step of the end is made, whatever became of the one before
+    container::remove
+    node::_verdict "$code"
+    verdict::write "$NODE_FOLDER/verdict" || say::warn "the verdict could not be written to $NODE_FOLDER"
+    verdict::send "$SLURM_NODEID-$HOST" >&3
+    if [[ -n ${LOCAL:-} ]]; then
+        logs::keep "$LOCAL/tmp/ray" "$NODE_FOLDER/ray"
+        folder::remove
+    fi
+    ports::release
+    say::note "$(verdict::sentence)"
+    exit "${VERDICT[code]}"
+}
+
+# usage: node::_verdict CODE
+# Sets VERDICT: verl_node's own, that of a failed step of this script, or what can be told of a killed container.
+node::_verdict() {
+    if [[ -n ${LOCAL:-} && -r $LOCAL/out/verdict ]]; then
+        verdict::read "$LOCAL/out/verdict"
+    elif [[ -n ${VERDICT[code]:-} ]]; then
+        return 0
+    elif [[ -n $ENDING ]]; then
+        verdict::set 143 signal "ended by a signal from outside" "another node's verdict, scancel or the time limit tells why"
+    elif [[ -n ${CONTAINER_CLIENT:-} ]]; then
+        container::verdict "$1"
+    else
+        verdict::set 69 self "node.sh stopped with $1 at ${NODE_FAILED_AT:-an unknown line}" "see $NODE_FOLDER/node.log"
+    fi
+}
+
+# Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.
+node::describe() {
+    CONTAINER_NAME=verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
+    CONTAINER_LABELS=("verljob.job=$SLURM_JOB_ID" "verljob.attempt=$VERLJOB_ATTEMPT" "verljob.user=$(id -un)"
+        "verljob.node=$HOST")
+    [[ -n ${LOCAL:-} ]] || LOCAL="<local folder>" VERLJOB_PORT_BLOCK='<first>-<last>' IMAGE_ID=$VERLJOB_IMAGE
+    CONTAINER_IMAGE=$IMAGE_ID
+    table::profile "$VERLJOB_PROFILE"
+    table::read "$VERLJOB_HOME/slurm/platforms/$VERLJOB_PLATFORM.env"
+    account::identity
+    devices::collect
+    share::collect
+    mounts::collect
+    environment::collect
+}
+
+# For VERLJOB_DRY_RUN: the container's command, and what the container sees, with the secrets masked.
+node::rehearse() {
+    local name
+    trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence >&2' EXIT
+    node::describe
+    runtime::start_argv
+    say::command "${RUNTIME_ARGV[@]}"
+    printf '# its environment\n'
+    for name in "${CONTAINER_ENV[@]}"; do
+        if [[ -z ${!name+set} ]]; then
+            printf '%s is removed\n' "$name"
+        elif [[ ${!name} =~ ://[^/]*:[^/]*@ ]]; then
+            printf '%s=***\n' "$name" # a proxy with a password
+        else
+            printf '%s=%s\n' "$name" "${!name}"
+        fi
+    done
+    for name in ${SECRET_NAMES[@]+"${SECRET_NAMES[@]}"}; do printf '%s=***\n' "$name"; done
+}

@@ -1,0 +1,58 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# Which recipe, and what launch.sh has to know of it. What is in it is for verl_node to read.
+
+readonly RECIPE_DEFAULT=gsm8k_ppo
+
+# usage: recipe::names
+recipe::names() {
+    local file names=''
+    for file in "$VERLJOB_HOME"/slurm/recipes/*.yaml; do
+        [[ -e $file ]] || continue
+        file=${file##*/}
+        names+="${file%.yaml} "
+    done
+    printf '%scluster\n' "$names"
+}
+
+# usage: recipe::choose ARGUMENT...
+# Sets RECIPE_NAME, RECIPE (file, or `cluster`), RECIPE_PLATFORM, RECIPE_ACCELERATOR (true or false) and OVERRIDES.
+recipe::choose() {
+    RECIPE_NAME=$RECIPE_DEFAULT
+    if (($# > 0)) && [[ $1 != *=* && $1 != [+~]* ]]; then
+        RECIPE_NAME=$1
+        shift
+    fi
+    OVERRIDES=("$@")
+    RECIPE=$VERLJOB_HOME/slurm/recipes/$RECIPE_NAME.yaml RECIPE_PLATFORM=any RECIPE_ACCELERATOR=false
+    if [[ $RECIPE_NAME == cluster ]]; then
+        RECIPE=cluster
+    else
+        [[ -r $RECIPE ]] || fail 64 "no recipe '$RECIPE_NAME'" "recipes are: $(recipe::names)"
+        recipe::_read
+    fi
+    recipe::_check_overrides
+}
+
+recipe::_read() {
+    local line value
+    while IFS= read -r line; do
+        value=${line#*:}
+        value=${value%%#*}
+        value=${value//[[:space:]]/}
+        case $line in
+            platform:*) RECIPE_PLATFORM=$value ;;
+            accelerator:*) RECIPE_ACCELERATOR=$value ;;
+        esac
+    done < "$RECIPE"
+    [[ $RECIPE_ACCELERATOR == true || $RECIPE_ACCELERATOR == false ]] \
+        || fail 64 "$RECIPE says accelerator: $RECIPE_ACCELERATOR" "write true or false"
+}
+
+recipe::_check_overrides() {
+    local override
+    for override in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do
+        [[ $override == *=* || $override == '~'* ]] \
+            || fail 64 "'$override' is no override of the recipe $RECIPE_NAME" "write key=value, +key=value or ~key"
+        [[ $override != *$'\n'* ]] || fail 64 "the override ${override%%=*} has a line break in it" "write it on one line"
+    done
+}

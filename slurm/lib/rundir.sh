@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# The run directory, made by launch.sh and known by the same path on every node.
+
+# usage: rundir::make
+# Sets and exports VERLJOB_ATTEMPT (1 at first, one more after each requeue) and VERLJOB_RUN_DIR; writes the overrides.
+rundir::make() {
+    export VERLJOB_ATTEMPT=$((${SLURM_RESTART_COUNT:-0} + 1))
+    export VERLJOB_RUN_DIR=${VERLJOB_RUN_DIR:-$SLURM_SUBMIT_DIR/verljob/$SLURM_JOB_ID/attempt-$VERLJOB_ATTEMPT}
+    [[ $VERLJOB_RUN_DIR == /* ]] || VERLJOB_RUN_DIR=$SLURM_SUBMIT_DIR/$VERLJOB_RUN_DIR
+    export VERLJOB_OVERRIDES VERLJOB_OVERRIDES_FILE=$VERLJOB_RUN_DIR/overrides
+    VERLJOB_OVERRIDES=$(printf '%s\n' ${OVERRIDES[@]+"${OVERRIDES[@]}"})
+    [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
+    mkdir -p -- "$VERLJOB_RUN_DIR/nodes" && [[ -w $VERLJOB_RUN_DIR ]] \
+        || fail 77 "cannot write to the run directory $VERLJOB_RUN_DIR" "export VERLJOB_RUN_DIR=a folder that every node can write"
+    # A run directory that somebody named may have been used before: its last job must not speak for this one.
+    rm -f -- "$VERLJOB_RUN_DIR/result.json" "$VERLJOB_RUN_DIR"/nodes/*/verdict
+    printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}" > "$VERLJOB_OVERRIDES_FILE"
+}
+
+# usage: rundir::verdict
+# Sets VERDICT to the one that stands for the job: the head's when it ended by itself, else that of the lowest node
+# that did, else the head's. Returns 1 when no node left one.
+rundir::verdict() {
+    local -a files=()
+    local file id
+    for file in "$VERLJOB_RUN_DIR"/nodes/*/verdict; do
+        id=${file%/verdict}
+        id=${id##*/}
+        [[ ! -e $file ]] || files[${id%%-*}]=$file
+    done
+    ((${#files[@]} > 0)) || return 1
+    for id in "${!files[@]}"; do # in the order of the nodes
+        ! verdict::read_origin "${files[id]}" || return 0
+    done
+    id=("${!files[@]}")
+    verdict::read "${files[${id[0]}]}"
+}

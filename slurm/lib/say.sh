@@ -1,0 +1,17 @@
+# shellcheck shell=bash
+# Talk, to stderr; a script's stdout is its result.
+
+say::note() { printf '%s: %s\n' "$HOST" "$*" >&2; }
+
+say::warn() { printf '%s: warning: %s\n' "$HOST" "$*" >&2; }
+
+# usage: say::command ARGUMENT...
+# Prints a command as a shell would take it.
+say::command() {
+    local argument line=''
+    for argument in "$@"; do
+        [[ $argument =~ ^[A-Za-z0-9_./:=@%+,-]+$ ]] || argument="'${argument//\'/\'\\\'\'}'"
+        line+=" $argument"
+    done
+    printf '%s\n' "${line# }"
+}

@@ -1,0 +1,101 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
+# How a launch or a node ended: made once, read by people, by launch.sh and by the next job. See docs/flow.md.
+
+# code, origin (self or signal), stage, host, cause, fix
+declare -gA VERDICT=()
+
+# usage: verdict::set CODE ORIGIN CAUSE FIX
+verdict::set() {
+    VERDICT[code]=$1 VERDICT[origin]=$2 VERDICT[stage]=$STAGE VERDICT[host]=$HOST VERDICT[cause]=$3 VERDICT[fix]=$4
+}
+
+# usage: fail CODE CAUSE FIX
+#   ie: fail 66 "no image verl.cuda:latest" "docker load it on this node"
+# Ends the script with CODE; its EXIT trap reports. Never call it in $(…): only the subshell would end.
+fail() {
+    verdict::set "$1" self "$2" "$3"
+    exit "$1"
+}
+
+# usage: verdict::write FILE
+# By rename, so that a reader on another node sees the whole verdict or none.
+verdict::write() {
+    local key
+    for key in code origin stage host cause fix; do
+        printf '%s=%s\n' "$key" "${VERDICT[$key]//$'\n'/ }"
+    done > "$1.new"
+    mv -f -- "$1.new" "$1"
+}
+
+# usage: verdict::read FILE
+verdict::read() {
+    local line
+    verdict::set 76 self "$1 says nothing" ''
+    while IFS= read -r line; do
+        [[ $line != *=* ]] || VERDICT[${line%%=*}]=${line#*=}
+    done < "$1"
+    [[ ${VERDICT[code]} =~ ^[0-9]+$ ]] || VERDICT[code]=76
+}
+
+# usage: verdict::read_origin FILE
+verdict::read_origin() {
+    verdict::read "$1"
+    [[ ${VERDICT[origin]} == self ]]
+}
+
+# The one line that people see last.
+verdict::sentence() {
+    local text="verdict: ${VERDICT[code]} (${VERDICT[stage]} on ${VERDICT[host]}): ${VERDICT[cause]}"
+    [[ -z ${VERDICT[fix]} ]] || text+=" — ${VERDICT[fix]}"
+    printf '%s\n' "${text//$'\n'/ }"
+}
+
+# usage: verdict::_json TEXT
+verdict::_json() {
+    local text=${1//\\/\\\\}
+    text=${text//\"/\\\"}
+    text=${text//[[:cntrl:]]/ }
+    printf '"%s"' "$text"
+}
+
+# usage: verdict::result FILE ATTEMPT NODE...
+# Writes result.json for a job whose verl_node did not get to write one.
+verdict::result() {
+    local -r file=$1 attempt=$2
+    local key node comma=''
+    shift 2
+    {
+        printf '{"code": %d, "attempt": %d' "${VERDICT[code]}" "$attempt"
+        for key in stage host cause fix; do printf ', "%s": ' "$key"; verdict::_json "${VERDICT[$key]}"; done
+        printf ', "phases": {}, "nodes": ['
+        for node in "$@"; do printf '%s' "$comma"; verdict::_json "$node"; comma=', '; done
+        printf ']}\n'
+    } > "$file.new"
+    mv -f -- "$file.new" "$file"
+}
+
+# usage: verdict::send NODE_FOLDER
+# Prints the verdict as one line for launch.sh: srun brings it where no file system does.
+verdict::send() {
+    local key line="verljob-verdict"$'\t'"$1"
+    for key in code origin stage host cause fix; do
+        line+=$'\t'"$key=${VERDICT[$key]//[$'\t\n']/ }"
+    done
+    printf '%s\n' "$line"
+}
+
+# usage: verdict::receive RUN_DIR LINE
+# Files what verdict::send printed, unless the node could write it there itself; says what failed.
+verdict::receive() {
+    local -r run_dir=$1
+    local fields field
+    IFS=$'\t' read -r -a fields <<< "$2"
+    local -r folder=$run_dir/nodes/${fields[1]}
+    VERDICT=()
+    for field in "${fields[@]:2}"; do VERDICT[${field%%=*}]=${field#*=}; done
+    if [[ ! -e $folder/verdict ]]; then
+        mkdir -p -- "$folder"
+        verdict::write "$folder/verdict"
+    fi
+    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} != self ]] || verdict::sentence
+}

@@ -1,0 +1,29 @@
+#!/bin/bash
+# shellcheck disable=SC2034 # the version is read by launch.sh, the rest by the libraries
+# One node of a job: checks the host, brings the image, hands the container what Slurm gave this node and no more,
+# stays with it and leaves a verdict. Started by launch.sh's srun as a task on every node; the container is its child.
+set -Eeuo pipefail
+
+readonly LAUNCH_VERSION=0.1.0 # launch.sh has the same line
+HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=image
+
+_main() {
+    # shellcheck source=slurm/lib/node.sh
+    source "$VERLJOB_HOME/slurm/lib/node.sh"
+    if [[ -n ${VERLJOB_DRY_RUN:-} ]]; then
+        node::rehearse
+        return
+    fi
+    node::begin
+    image::bring
+    STAGE=container
+    folder::make
+    ports::range
+    ports::reserve "$PORTS_LOW" $((PORTS_HIGH - PORTS_FOR_HEADS)) "$VERLJOB_PORTS" "$SLURM_JOB_ID"
+    export VERLJOB_PORT_BLOCK=$PORTS_FIRST-$PORTS_LAST
+    account::write "$LOCAL"
+    node::describe
+    container::run
+}
+
+_main "$@"

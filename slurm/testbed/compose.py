@@ -1,0 +1,86 @@
+"""The engine that the rehearsal cluster runs on: images are built and containers started by its command line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slurm.errors import CommandFailed, EngineMissing
+
+FOLDER = Path(__file__).parent
+COMPOSE_FILE = FOLDER / "compose.yaml"
+IMAGES = "verljob-testbed"
+KINDS = ("login", "node", "registry")
+
+
+def docker_command() -> str:
+    """Return the docker client to use: ``VERLJOB_DOCKER``, which ``run`` sets, else the first on PATH."""
+    return os.environ.get("VERLJOB_DOCKER") or "docker"
+
+
+def compose_command() -> list[str]:
+    """Return the words that start Compose: ``docker compose`` where the plugin is, else ``docker-compose`` 1.29."""
+    docker = docker_command()
+    plugin = [docker, "compose"]
+    if shutil.which(docker) and not subprocess.run([*plugin, "version"], check=False, capture_output=True).returncode:
+        return plugin
+    standalone = shutil.which("docker-compose")
+    if standalone:
+        return [standalone]
+    raise EngineMissing(
+        "Compose is needed, and neither `docker compose` nor `docker-compose` is here. "
+        "Use ./run, which installs it, or install Docker's docker-compose-plugin or Debian's docker-compose."
+    )
+
+
+def environment(nodes: int) -> dict[str, str]:
+    """Return what compose.yaml reads from the environment for a cluster of ``nodes`` compute nodes."""
+    return {"VERLJOB_TESTBED_NODES": str(nodes), "VERLJOB_TESTBED_IMAGES": IMAGES}
+
+
+def services(nodes: int) -> list[str]:
+    """Return the services of a cluster of ``nodes`` compute nodes."""
+    return ["login", "registry", *(f"n{index}" for index in range(1, nodes + 1))]
+
+
+def up_words(nodes: int) -> list[str]:
+    """Return the words after the project that start ``nodes`` compute nodes and what they need."""
+    return ["up", "--detach", *services(nodes)]
+
+
+def down_words() -> list[str]:
+    """Return the words that remove everything but the registry's volume, at once: nothing in it is worth a farewell."""
+    return ["down", "--volumes", "--remove-orphans", "--timeout", "0"]
+
+
+def compose(project: str, words: Sequence[str], *, nodes: int) -> str:
+    """Run Compose for one project and return what it said."""
+    argv = [*compose_command(), "--file", str(COMPOSE_FILE), "--project-name", project, *words]
+    return run(argv, environment(nodes))
+
+
+def build_images(base: str) -> None:
+    """Build the three kinds of container on ``base``, a reference of a Debian 12 that the engine has or can pull."""
+    for kind in KINDS:
+        argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{IMAGES}-{kind}"]
+        run([*argv, "--build-arg", f"BASE={base}", str(FOLDER)], {"DOCKER_BUILDKIT": "1"})
+
+
+def run(argv: Sequence[str], extra: Mapping[str, str]) -> str:
+    """Run ``argv`` with ``extra`` in its environment and return its output; raises CommandFailed."""
+    done = subprocess.run(
+        argv,
+        check=False,
+        env={**os.environ, **extra},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    )
+    if done.returncode:
+        raise CommandFailed(argv, done.returncode, done.stdout)
+    return done.stdout

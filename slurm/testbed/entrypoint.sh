@@ -1,0 +1,56 @@
+#!/bin/bash
+# Makes a container of the rehearsal cluster into a login or a compute node, then supervises its services.
+# A service that dies is started again by runsv, as systemd would do on a real node.
+set -Eeuo pipefail
+
+readonly KEY=/run/testbed/munge.key
+
+# usage: munge_key WAIT_S
+# The key is made by the login node and meets the compute nodes in a volume: it is in no image and no environment.
+munge_key() {
+    local -r deadline=$((SECONDS + $1))
+    if [[ $HOSTNAME == login && ! -e $KEY ]]; then
+        (umask 077 && head --bytes=1024 /dev/urandom > "$KEY.new" && mv "$KEY.new" "$KEY")
+    fi
+    until [[ -e $KEY ]]; do
+        ((SECONDS < deadline)) || { echo "no munge key in $KEY after $1 s: is the login node up?" >&2; exit 1; }
+        sleep 0.2
+    done
+    install -o munge -g munge -m 0400 "$KEY" /etc/munge/munge.key
+    install -d -o munge -g munge -m 0755 /run/munge
+}
+
+slurm_config() {
+    local file
+    for file in slurm.conf gres.conf; do
+        sed "s/@NODES@/n[1-$VERLJOB_TESTBED_NODES]/" "/usr/share/testbed/$file" > "/etc/slurm/$file"
+    done
+    install -d -o slurm -g slurm -m 0755 /var/spool/slurmctld
+    install -d -m 0755 /var/spool/slurmd
+}
+
+# /home is one volume for all nodes; the login node makes the homes.
+homes() {
+    local account
+    for account in submitter neighbour; do
+        [[ -d /home/$account ]] || install -d -o "$account" -g "$account" -m 0750 "/home/$account"
+    done
+}
+
+# Major 1, minor 3 is /dev/null's: opening, reading and writing work, and nothing is there.
+stand_in_gpus() {
+    local index
+    for index in {0..7}; do
+        [[ -e /dev/standin-gpu$index ]] || mknod --mode=0660 "/dev/standin-gpu$index" c 1 3
+        chgrp video "/dev/standin-gpu$index"
+    done
+}
+
+_main() {
+    munge_key 60
+    slurm_config
+    if [[ $HOSTNAME == login ]]; then homes; else stand_in_gpus; fi
+    exec runsvdir -P /etc/service
+}
+
+_main "$@"

@@ -1,0 +1,92 @@
+"""One container of the rehearsal cluster, seen as a machine: run a command on it, put files there, fetch them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from docker.models.containers import Container
+
+from slurm.errors import CommandFailed
+from slurm.testbed.compose import docker_command, run
+
+ROOT = "root"
+# The numbers that slurm/testbed/Dockerfile gives to the two ordinary accounts.
+ACCOUNT_IDS = {ROOT: 0, "submitter": 2001, "neighbour": 2002}
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command on a host ended with and said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Host:
+    """A container of the cluster by its service's name: ``login``, ``registry`` or ``n1`` to ``n8``."""
+
+    def __init__(self, name: str, container: Container) -> None:
+        self.name = name
+        self.container = container
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str = ROOT,
+        folder: str = "/",
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float = 120,
+        check: bool = True,
+    ) -> Output:
+        """Run ``argv`` as ``user`` in ``folder`` and wait for its end.
+
+        :param timeout_s: after this the command is killed and its code is 137.
+        :raises CommandFailed: for any code but 0, unless ``check`` is False.
+        """
+        result = self.container.exec_run(
+            ["timeout", "--signal=KILL", str(timeout_s), *argv],
+            user=user,
+            workdir=folder,
+            environment=dict(environment or {}),
+            demux=True,
+        )
+        # With demux docker-py gives a pair, each None where nothing was said; its types do not say so.
+        stdout, stderr = cast("tuple[bytes | None, bytes | None]", result.output)
+        output = Output(result.exit_code or 0, _text(stdout), _text(stderr))
+        if check and output.code:
+            raise CommandFailed(argv, output.code, output.stdout + output.stderr, where=f"{self.name} as {user}")
+        return output
+
+    def put(self, sources: Iterable[Path], folder: str, *, user: str = ROOT) -> None:
+        """Copy files and folders into ``folder``, which is made where it lacks, as files of ``user``."""
+        self.run(["mkdir", "-p", folder], user=user)
+        owner = ACCOUNT_IDS[user]
+
+        def owned(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+            if "__pycache__" in member.name:
+                return None
+            member.uid = member.gid = owner
+            member.uname = member.gname = ""
+            return member
+
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for source in sources:
+                archive.add(source, arcname=source.name, filter=owned)
+        self.container.put_archive(folder, packed.getvalue())
+
+    def fetch(self, path: str, folder: Path) -> None:
+        """Copy the file or folder ``path`` of the host into the local ``folder``, as files of whoever runs this."""
+        folder.mkdir(parents=True, exist_ok=True)
+        run([docker_command(), "cp", f"{self.container.id}:{path}", str(folder)], {})
+
+
+def _text(output: bytes | None) -> str:
+    return (output or b"").decode(errors="replace")

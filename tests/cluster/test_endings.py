@@ -1,0 +1,50 @@
+"""However a job ends, it ends soon, says why, and leaves nothing on the nodes."""
+
+from __future__ import annotations
+
+import pytest
+from launches import Launch, leftovers, submit, wait_until
+
+from slurm.testbed.cluster import Cluster
+
+GONE_S = 30
+
+
+@pytest.fixture
+def running(cluster: Cluster, stub: str, environment: dict[str, str]) -> Launch:
+    """A job in the middle of its training, which would last for ten minutes."""
+    launch = submit(cluster, [stub, "stub.seconds=600"], environment=environment)
+    launch.wait_for("stub training runs", 180)
+    return launch
+
+
+def test_scancel_in_the_middle_of_training_leaves_nothing(running: Launch) -> None:
+    running.cancel()
+
+    wait_until(lambda: leftovers(running.cluster) == {}, GONE_S, "clean nodes", lambda: leftovers(running.cluster))
+    assert running.wait(GONE_S).state == "CANCELLED"
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"], ids=["head", "worker"])
+def test_sigkill_of_node_sh_ends_the_job_and_leaves_nothing(running: Launch, node: str) -> None:
+    running.cluster.host(node).run(["pkill", "-KILL", "-f", "slurm/node.sh"])
+
+    wait_until(lambda: leftovers(running.cluster) == {}, GONE_S, "clean nodes", lambda: leftovers(running.cluster))
+    job = running.wait(GONE_S)
+    assert job.state == "FAILED"
+    assert job.code in {76, 137}, running.output()
+
+
+def test_a_missing_node_fails_the_job_at_its_deadline_and_is_named(
+    cluster: Cluster, stub: str, environment: dict[str, str]
+) -> None:
+    node = cluster.host("n2")
+    node.run(["pkill", "-STOP", "dockerd"])
+    try:
+        launch = submit(cluster, [stub], environment={**environment, "VERLJOB_JOIN_TIMEOUT_S": "20"})
+        job = launch.wait(120)
+    finally:
+        node.run(["pkill", "-CONT", "dockerd"])
+
+    assert (job.state, job.code) == ("FAILED", 75), launch.output()
+    assert "n2" in launch.result()["cause"]

@@ -1,0 +1,100 @@
+"""Wrong settings end with 64, a sentence and no wait; launch.sh finds itself however it was submitted."""
+
+from __future__ import annotations
+
+import pytest
+from launches import HOME, WORK, Launch, submit
+
+from slurm.testbed.cluster import Cluster
+
+SOON_S = 30
+
+
+def ended(launch: Launch) -> tuple[int, str]:
+    job = launch.wait(SOON_S)
+    return job.code, launch.output().strip().splitlines()[-1]
+
+
+def test_an_unknown_recipe_ends_with_64_and_the_list(cluster: Cluster, environment: dict[str, str]) -> None:
+    code, last = ended(submit(cluster, ["gsm9k"], environment=environment))
+
+    assert code == 64
+    assert all(word in last for word in ("gsm9k", "gsm8k_ppo", "gsm8k_grpo", "demo_cpu", "cluster"))
+
+
+def test_an_allocation_without_gpus_names_the_flag(cluster: Cluster, environment: dict[str, str]) -> None:
+    code, last = ended(submit(cluster, ["gsm8k_ppo"], flags=["--nodes=1"], environment=environment))
+
+    assert code == 64
+    assert "--gpus-per-node" in last
+
+
+def test_an_absent_image_ends_with_66_naming_node_reference_and_remedies(
+    cluster: Cluster, environment: dict[str, str]
+) -> None:
+    absent = "registry:5000/verl.cpu:absent"
+    code, last = ended(submit(cluster, ["demo_cpu"], environment={**environment, "VERLJOB_IMAGE": absent}))
+
+    assert code == 66
+    assert all(word in last for word in ("n1", absent, "registry", "shared folder", "docker load"))
+
+
+def test_a_contradicting_override_ends_with_65(cluster: Cluster, environment: dict[str, str]) -> None:
+    launch = submit(cluster, ["demo_cpu", "trainer.nnodes=3"], environment=environment)
+    job = launch.wait(90)
+
+    assert job.code == 65, launch.output()
+    assert "trainer.nnodes" in launch.result()["cause"]
+
+
+SUBMISSIONS = {
+    "from the checkout": (HOME, "slurm/launch.sh", ()),
+    "by an absolute path": (WORK, f"{HOME}/slurm/launch.sh", ()),
+    "by a relative path": (WORK, "../verljob/slurm/launch.sh", ()),
+    "by a symlink": (WORK, "link.sh", ()),
+    "from a path with a space": ("/home/submitter/with space", "slurm/launch.sh", ()),
+    "with --chdir": (HOME, "slurm/launch.sh", ("--chdir=/home/submitter/work",)),
+    "with --export=NONE": (HOME, "slurm/launch.sh", ("--export=NONE",)),
+}
+
+
+@pytest.mark.parametrize(("folder", "script", "flags"), SUBMISSIONS.values(), ids=SUBMISSIONS)
+def test_launch_finds_itself(cluster: Cluster, places: None, folder: str, script: str, flags: tuple[str, ...]) -> None:
+    code, last = ended(submit(cluster, ["no_such"], flags=flags, folder=folder, script=script))
+
+    assert code == 64
+    assert "no recipe 'no_such'" in last
+
+
+def test_launch_finds_itself_from_standard_input(cluster: Cluster) -> None:
+    words = "sbatch --parsable --nodes=1 < slurm/launch.sh"
+    job = int(cluster.host("login").run(["bash", "-c", words], user="submitter", folder=HOME).stdout)
+
+    code, last = ended(Launch(cluster, job, HOME))
+
+    assert code == 64
+    assert "--gpus-per-node" in last
+
+
+def test_a_checkout_that_the_nodes_cannot_see_is_refused(cluster: Cluster, environment: dict[str, str]) -> None:
+    login = cluster.host("login")
+    login.run(["cp", "-r", f"{HOME}/slurm", "/opt/unseen"])
+
+    code, last = ended(submit(cluster, ["demo_cpu"], script="/opt/unseen/launch.sh", environment=environment))
+
+    assert code == 64
+    assert "export VERLJOB_HOME" in last
+
+
+def test_a_folder_that_only_a_second_group_may_write_can_be_written(
+    cluster: Cluster, stub: str, environment: dict[str, str]
+) -> None:
+    login = cluster.host("login")
+    login.run(["install", "-d", "-o", "root", "-g", "project", "-m", "2770", "/home/project"])
+
+    launch = submit(cluster, [stub], environment={**environment, "VERLJOB_RUN_DIR": "/home/project/run"})
+    job = launch.wait(180)
+
+    assert job.code == 0, launch.output()
+    owners = login.run(["find", "/home/project/run", "-printf", "%u %g\n"]).stdout.split("\n")
+    assert set(filter(None, owners)) == {"submitter project"}
