@@ -12,7 +12,12 @@ from pathlib import Path
 from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
+from images import build as images_build
 from images import engine as images_engine
+from images import listing, render
+from images import lock as images_lock
+from images import push as images_push
+from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import demo as slurm_demo
 from slurm import testbed
@@ -50,8 +55,79 @@ def _debian() -> str:
 def demo(_: Context) -> None:
     """Build verl.cpu and train with it on a two-node rehearsal cluster, through sbatch."""
     with reported():
-        code = slurm_demo.run("verl.cpu:latest", _debian(), ROOT / ".build" / "demo", say=say)
+        catalog = Catalog.read()
+        spec = catalog.find(platform="cpu")
+        tags = images_build.names(spec, catalog)
+        say(f"build      {tags[0]}")
+        images_build.build(spec, images_build.Site.here(), tags)
+        code = slurm_demo.run(tags[0], _debian(), ROOT / ".build" / "demo", say=say)
     raise Exit(code=code)
+
+
+@task(name="images", help={"layers": "an image: what takes its space, layer by layer"})
+def show_images(_: Context, layers: str = "") -> None:
+    """Show the variants with their pins, and what is built here."""
+    with reported():
+        say(listing.layers(layers) if layers else listing.table(Catalog.read()))
+
+
+@task(name="render", help={"stdout": "print instead of writing dockerfiles/rendered/"})
+def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout: bool = False) -> None:
+    """Render the Dockerfiles from the catalog and the templates: all of them, or one."""
+    with reported():
+        catalog = Catalog.read()
+        chosen = [catalog.find(platform, variant)] if platform or variant else list(catalog.variants.values())
+        for spec in chosen:
+            say(render.dockerfile(spec) if stdout else str(render.write(spec)))
+
+
+@task(name="lock")
+def lock_variant(_: Context, variant: str) -> None:
+    """Resolve again what a variant's packages pull, after a pin of it changed; needs uv."""
+    with reported():
+        say(str(images_lock.write(Catalog.read().find(variant=variant))))
+
+
+@task(
+    name="build",
+    help={
+        "rollout": "hf or vllm: the variant of the platform with this engine",
+        "tag": "NAME:TAG or TAG in place of the usual names",
+        "base": "another base, such as a mirror's copy",
+        "wheelhouse": "folder with torch's CPU wheel",
+        "ca": "CA bundle for the build's downloads (else SSL_CERT_FILE, PIP_CERT)",
+        "pip_index": "package index in place of PyPI (else PIP_INDEX_URL)",
+        "apt_mirror": "mirror in place of the distribution's",
+    },
+)
+def build_image(
+    _: Context,
+    *,
+    platform: str = "",
+    variant: str = "",
+    rollout: str = "",
+    tag: str = "",
+    base: str = "",
+    wheelhouse: str = "",
+    ca: str = "",
+    pip_index: str = "",
+    apt_mirror: str = "",
+) -> None:
+    """Build an image, and print its ID."""
+    with reported():
+        catalog = Catalog.read()
+        spec = catalog.find(platform, variant, rollout)
+        site = images_build.Site.here(ca=ca, pip_index=pip_index, apt_mirror=apt_mirror, wheelhouse=wheelhouse)
+        say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
+
+
+@task(name="push")
+def push_image(_: Context, platform: str, registry: str, variant: str = "", rollout: str = "") -> None:
+    """Push an image that was built here, and print the digests by which to pull it."""
+    with reported():
+        catalog = Catalog.read()
+        for reference, digest in images_push.push(catalog.find(platform, variant, rollout), registry, catalog).items():
+            say(f"{reference} {digest}")
 
 
 @task
@@ -125,4 +201,6 @@ for _verb, _task in {
 }.items():
     _testbed.add_task(_task, name=_verb)
 
-namespace = Collection(demo, lint, run_tests, _testbed)
+namespace = Collection(
+    show_images, render_dockerfiles, lock_variant, build_image, push_image, demo, lint, run_tests, _testbed
+)

@@ -15,7 +15,7 @@ dockerd::start() {
     [[ $(id -u) == 0 ]] || give_up "no Docker engine answers; start it: sudo systemctl start docker"
     mkdir -p "$DOCKERD_FOLDER"
     dockerd::_forget_containerd
-    say "no Docker engine answers: starting dockerd until this ends (log: $log)"
+    say "no Docker engine answers: starting dockerd until $($LASTING && echo ./run testbed.down || echo this) ends (log: $log)"
     # A session of its own, so that a terminal's Ctrl-C does not take it away from those who clean up.
     setsid "${argv[@]}" < /dev/null > "$log" 2>&1 &
     DOCKERD_PID=$!
@@ -28,6 +28,13 @@ dockerd::start() {
         fi
         sleep 0.2
     done
+    ! $LASTING || dockerd::release
+}
+
+# Leaves the engine running, for a cluster that was asked to stay.
+dockerd::release() {
+    trap - EXIT TERM HUP
+    DOCKERD_PID=''
 }
 
 # A dockerd that was killed leaves the number of its containerd behind, and the next one waits for that process.
@@ -35,6 +42,16 @@ dockerd::_forget_containerd() {
     local -r file=/run/docker/containerd/containerd.pid
     [[ -f $file ]] || return 0
     [[ -f /proc/$(< "$file")/comm && $(< "/proc/$(< "$file")/comm") == containerd ]] || rm -f "$file"
+}
+
+# Makes the engine that an earlier testbed.up left running the one that ends with this script.
+dockerd::adopt() {
+    local pid
+    [[ -z $DOCKERD_PID && -f $DOCKERD_FOLDER/pid ]] || return 0
+    pid=$(< "$DOCKERD_FOLDER/pid")
+    [[ -f /proc/$pid/comm && $(< "/proc/$pid/comm") == dockerd ]] || return 0
+    DOCKERD_PID=$pid
+    trap dockerd::stop EXIT
 }
 
 # Ends the engine that was started here.

@@ -5,12 +5,13 @@
 # where BuildKit is built in. Others build by the classic builder, without a word. Returns 1 where there is none.
 engine::_client() {
     local client version
-    ENGINE_PASSED=()
+    ENGINE_VERSION='' ENGINE_PASSED=()
     while IFS= read -r client; do
         version=$("$client" --version) || continue
         version=${version#Docker version } version=${version%%,*}
         if "$client" buildx version > /dev/null 2>&1 || ((${version%%.*} < 23)); then
-            export VERLJOB_DOCKER=$client ENGINE_VERSION=$version
+            export VERLJOB_DOCKER=$client
+            ENGINE_VERSION=$version
             return
         fi
         ENGINE_PASSED+=("$client $version")
@@ -45,7 +46,8 @@ engine::want() {
 
 # Chooses the client and starts an engine where none answers.
 engine::ready() {
-    engine::_client || give_up "no docker on PATH can use BuildKit (${ENGINE_PASSED[*]:-none found}): install docker-buildx"
+    [[ -n ${ENGINE_VERSION:-} ]] || engine::_client \
+        || give_up "no docker on PATH can use BuildKit (${ENGINE_PASSED[*]:-none found}): install docker-buildx"
     ((${#ENGINE_PASSED[@]} == 0)) || say "docker: $VERLJOB_DOCKER $ENGINE_VERSION, not ${ENGINE_PASSED[*]}, which lacks buildx"
     if engine::_answers; then
         engine::_same_root

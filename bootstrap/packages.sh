@@ -28,13 +28,14 @@ packages::possible() {
 # Installs what is wanted, or says what to install and ends.
 packages::install() {
     ((${#PACKAGES[@]} > 0)) || return 0
-    local index
+    local index name
+    local -a names=()
     say "this machine lacks:"
     for index in "${!PACKAGES[@]}"; do
-        say "  ${PACKAGES[index]%\?}: ${REASONS[index]}"
+        name=${PACKAGES[index]%\?}
+        say "  ${name//|/ or }: ${REASONS[index]}"
     done
     packages::possible || packages::_tell
-    local names=() name
     packages::_apt update
     for index in "${!PACKAGES[@]}"; do
         if name=$(packages::_first "${PACKAGES[index]}"); then names+=("$name"); fi
@@ -45,8 +46,17 @@ packages::install() {
 }
 
 packages::_tell() {
-    local -a names=("${PACKAGES[@]%\?}")
-    say "install them and run this again. On Debian or Ubuntu: sudo apt-get install ${names[*]%%|*}"
+    local wanted name
+    local -a names=()
+    for wanted in "${PACKAGES[@]}"; do
+        # Where the package sources are not known, the last of the names is the one that every release has.
+        if name=$(packages::_first "$wanted" 2> /dev/null); then
+            names+=("$name")
+        elif [[ $wanted != *\? ]]; then
+            names+=("${wanted##*|}")
+        fi
+    done
+    say "install them and run this again. On Debian or Ubuntu: sudo apt-get install ${names[*]}"
     give_up "Elsewhere: Python 3.9 or later, and Docker Engine with buildx and Compose (https://docs.docker.com/engine/install)"
 }
 

@@ -19,13 +19,11 @@ DEBIAN_MIRROR = "http://deb.debian.org/debian"
 PULL_TIMEOUT_S = 1800.0
 
 
-def ensure(
-    reference: str = DEBIAN, made: str = MADE, mirror: str | None = None, engine: Engine | None = None
-) -> str:
+def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None, engine: Engine | None = None) -> str:
     """A reference of Debian bookworm that the daemon has: ``reference`` itself, or ``made``.
 
-    Looked for in this order: either of them on this machine, a pull of ``reference``, debootstrap (about 90 s, 200 MB, root
-    and the package debootstrap needed) into ``made``.
+    Looked for in this order: either of them on this machine, a pull of ``reference``, debootstrap into ``made`` (about
+    90 s and 200 MB; needs root and the package debootstrap).
     """
     for each in (reference, made):
         if present(each):
@@ -35,7 +33,7 @@ def ensure(
         pull(engine, reference)
     except BaseUnreachable as unreachable:
         if not shutil.which("debootstrap"):
-            raise ImageError(f"{unreachable} On Debian or Ubuntu, `apt-get install debootstrap` lets me make it.") from None
+            raise ImageError(f"{unreachable} Or `apt-get install debootstrap`, and I make it.") from None
         _debootstrap(engine, made, mirror or DEBIAN_MIRROR)
         return made
     return reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from images.process import stream
 from images.spec import ImageSpec
 
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT")
+MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+NOSET = "RAY_EXPERIMENTAL_NOSET_"
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,11 @@ class Site:
     @classmethod
     def here(
         cls,
-        ca: str | None = None,
-        pip_index: str | None = None,
-        apt_mirror: str | None = None,
-        wheelhouse: str | None = None,
+        *,
+        ca: str = "",
+        pip_index: str = "",
+        apt_mirror: str = "",
+        wheelhouse: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> Site:
         """From flags; the CA bundle also from SSL_CERT_FILE or PIP_CERT, the index from PIP_INDEX_URL."""
@@ -67,24 +70,27 @@ class Site:
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
 
-def build(spec: ImageSpec, site: Site, catalog: Catalog, tag: str | None = None, from_base: str | None = None) -> str:
-    """Build and return the image ID; ``tag`` takes the place of the usual names, ``from_base`` of the catalog's base."""
+def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = "", lock: Path | None = None) -> str:
+    """Build, give the image ``tags``, and return its ID; the build's progress goes to standard error.
+
+    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock.
+    """
     refuse_impossible(spec)
-    engine = choose()
     daemon()
-    reference = _base(spec, engine, from_base, site.apt_mirror)
+    engine = choose()
+    reference = _base(spec, engine, from_base, site)
     torch = []
     if spec.platform == "cpu":
         cache = context.STAGED / "wheels"
         torch = [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, site.pip_index)]
-    folder = context.stage(spec, reference, torch)
+    folder = context.stage(spec, reference, preset_masks(reference), torch, lock)
     with tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         secrets = site.secrets(spec, Path(private))
-        stream(argv(engine, spec, reference, names(spec, catalog, tag), folder, secrets), engine.environment)
-    return str(daemon().images.get(names(spec, catalog, tag)[0]).id)
+        stream(argv(engine, reference, tags, folder, secrets), engine.environment)
+    return str(daemon().images.get(tags[0]).id)
 
 
-def names(spec: ImageSpec, catalog: Catalog, tag: str | None = None) -> list[str]:
+def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
     """The references that a build gives its image: its own tag, and ``latest`` for the platform's default variant."""
     if tag:
         return [tag if ":" in tag else f"{spec.name}:{tag}"]
@@ -92,30 +98,36 @@ def names(spec: ImageSpec, catalog: Catalog, tag: str | None = None) -> list[str
     return [f"{spec.name}:{spec.tag}", *latest]
 
 
-def argv(
-    engine: Engine, spec: ImageSpec, reference: str, tags: list[str], folder: Path, secrets: list[str]
-) -> list[str]:
+def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secrets: Sequence[str]) -> list[str]:
     """The build command. Facts of this build are labels given here, since an ARG would bust the layers below it."""
+    manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
     labels = {
         "verljob.base": reference,
         "verljob.base.id": str(daemon().images.get(reference).id),
-        "verljob.toolkit": json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))["toolkit"],
+        "verljob.toolkit": manifest["toolkit"],
     }
     flags = [word for name in tags for word in ("--tag", name)]
     flags += [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
     return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *secrets, str(folder)])
 
 
-def _base(spec: ImageSpec, engine: Engine, asked: str | None, mirror: str | None) -> str:
-    reference = asked or spec.base
+def preset_masks(reference: str) -> dict[str, str]:
+    """The device masks that an image presets for every container, whatever devices that gets."""
+    preset = daemon().images.get(reference).attrs["Config"].get("Env") or []
+    pairs = (line.partition("=")[::2] for line in preset)
+    return {name: value for name, value in pairs if name in MASKS or name.startswith(NOSET)}
+
+
+def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     if spec.base_made and not asked:
-        return base.ensure(reference, spec.base_made, mirror, engine)
+        return base.ensure(spec.base, spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
+    reference = asked or spec.base
     if not base.present(reference):
         base.pull(engine, reference)
     return reference
 
 
-def _write(path: Path, lines: list[str]) -> Path:
+def _write(path: Path, lines: Sequence[str]) -> Path:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.chmod(0o600)
     return path

@@ -36,16 +36,14 @@ class Catalog:
         variants = {name: ImageSpec.from_table(name, table) for name, table in tables["variants"].items()}
         return cls(variants, tables["defaults"])
 
-    def find(self, platform: str | None = None, variant: str | None = None, rollout: str | None = None) -> ImageSpec:
+    def find(self, platform: str = "", variant: str = "", rollout: str = "") -> ImageSpec:
         """The variant by name, else the platform's default, else the platform's variant for a rollout engine."""
         if variant:
             return self._named(variant, platform)
-        if not platform:
-            raise UnknownVariant("", self.variants)
         if platform not in self.defaults:
-            raise UnknownVariant(platform, self.defaults)
+            raise UnknownVariant(platform or "without --platform and --variant", self.defaults)
         default = self.variants[self.defaults[platform]]
-        if rollout in (None, default.rollout):
+        if rollout in ("", default.rollout):
             return default
         for spec in self.variants.values():
             if spec.platform == platform and spec.rollout == rollout:
@@ -57,8 +55,8 @@ class Catalog:
         """Whether the platform's ``latest`` is this variant."""
         return self.defaults.get(spec.platform) == spec.variant
 
-    def _named(self, variant: str, platform: str | None) -> ImageSpec:
+    def _named(self, variant: str, platform: str) -> ImageSpec:
         spec = self.variants.get(variant)
-        if spec is None or platform not in (None, spec.platform):
-            raise UnknownVariant(variant, (n for n, s in self.variants.items() if platform in (None, s.platform)))
+        if spec is None or platform not in ("", spec.platform):
+            raise UnknownVariant(variant, (n for n, s in self.variants.items() if platform in ("", s.platform)))
         return spec

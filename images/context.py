@@ -6,45 +6,49 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from images.errors import ImageError
+from images.lock import LOCKS
 from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGED = ROOT / ".build"
-LOCKS = Path(__file__).with_name("locks")
-PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; everywhere else verl_node alone
+STAGED = ROOT / ".build" / "images"
+PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 
 
-def stage(spec: ImageSpec, base: str, wheels: list[Path], folder: Path | None = None) -> Path:
-    """Fill ``.build/<variant>`` anew and return it.
-
-    Files are hard links where they can be, so that the engine sees an unchanged wheel as unchanged.
-    """
-    folder = folder or STAGED / spec.variant
+def stage(
+    spec: ImageSpec, base: str, base_env: Mapping[str, str], wheels: Sequence[Path], lock: Path | None = None
+) -> Path:
+    """Fill ``.build/images/<variant>`` anew and return it; ``lock`` takes the place of the variant's own."""
+    folder = STAGED / spec.variant
     shutil.rmtree(folder, ignore_errors=True)
     for each in ("steps", "wheelhouse", "toolkit/python"):
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
-    shutil.copy2(TEMPLATES / "guard.py", folder / "steps/guard.py")
-    shutil.copy2(LOCKS / f"{spec.variant}.txt", folder / "lock.txt")
+    shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
+    shutil.copy2(lock or LOCKS / f"{spec.variant}.txt", folder / "lock.txt")
     for wheel in wheels:
         _link(wheel, folder / "wheelhouse" / wheel.name)
     _stage_toolkit(spec, folder / "toolkit")
-    manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
+    manifest = image_manifest(spec, base, base_env, toolkit_revision(folder / "toolkit"))
     (folder / "toolkit/image.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return folder
 
 
-def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object]:
-    """The content of /opt/verljob/image.json (docs/flow.md, "In the image")."""
+def image_manifest(spec: ImageSpec, base: str, base_env: Mapping[str, str], toolkit: str) -> dict[str, object]:
+    """The content of /opt/verljob/image.json (docs/flow.md, "In the image").
+
+    ``base_env`` are the device masks that the base presets: a Dockerfile cannot unset a variable, an entrypoint can.
+    """
     return {
         "name": spec.name,
         "variant": spec.variant,
         "platform": spec.platform,
         "base": base,
+        "base_env": dict(base_env),
         "toolkit": toolkit,
         "template": revision(spec),
         "pins": spec.pins,
@@ -62,16 +66,19 @@ def toolkit_revision(folder: Path) -> str:
 
 def _stage_toolkit(spec: ImageSpec, folder: Path) -> None:
     source = ROOT / "entrypoints"
-    script = source / "entrypoint.sh"
-    if not script.is_file():
-        raise ImageError(f"{script} is missing: build from a complete checkout")
-    shutil.copy2(script, folder / "entrypoint.sh")
-    (folder / "entrypoint.sh").chmod(0o755)
+    if not (source / "entrypoint.sh").is_file():
+        raise ImageError(f"{source / 'entrypoint.sh'} is missing: build from a complete checkout")
+    for path in sorted(path for path in source.iterdir() if path.is_file()):
+        shutil.copyfile(path, folder / path.name)
     for package in PACKAGES.get(spec.platform, ("verl_node",)):
         shutil.copytree(source / package, folder / "python" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    # A checkout's own modes and umask do not count: an image is the same from every checkout, readable by every uid.
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.suffix == ".sh" else 0o644)
 
 
 def _link(source: Path, target: Path) -> None:
+    """A hard link where one is possible, so that an unchanged wheel is unchanged for the engine, too."""
     try:
         os.link(source, target)
     except OSError:  # another file system

@@ -1,8 +1,8 @@
 """Which docker builds, and the daemon behind it.
 
-The first ``docker`` on PATH may be a client that cannot use BuildKit, and then silently builds with the classic builder,
-which knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot drive BuildKit
-(docker/docker-py#2230): the chosen client builds and pushes, docker-py does what reads or runs.
+The first ``docker`` on PATH may be a client that cannot use BuildKit; it then builds with the classic builder without a
+word, and that knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot
+drive BuildKit (docker/docker-py#2230): the chosen client builds and pushes, docker-py does what reads or runs.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def choose(environment: Mapping[str, str] | None = None) -> Engine:
         seen.append(f"{client} ({reason})")
     found = "; ".join(seen) or "no docker on PATH"
     raise EngineMissing(
-        f"no docker client here can use BuildKit: {found}. Install Debian's docker.io (20.10) or the docker-buildx plugin, "
-        "or name a client with VERLJOB_DOCKER=/path/to/docker."
+        f"no docker client here can use BuildKit: {found}. Install Debian's docker.io (20.10) or the docker-buildx "
+        "plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
     )
 
 

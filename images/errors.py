@@ -1,14 +1,14 @@
 """Every way in which making an image can fail.
 
-    ImageError
-    ├── CatalogError            catalog.toml says something impossible
-    ├── UnknownVariant          no such variant or platform
-    ├── Incompatible            a pair that cannot work, refused before a build
-    ├── EngineMissing           no docker client with BuildKit, or no daemon
-    ├── CommandFailed           a command ended with an error
-    ├── BaseUnreachable         the base is neither here nor in a registry that answers
-    ├── TorchUnavailable        no CPU build of torch
-    └── PushFailed              the registry did not take the image
+ImageError
+├── CatalogError            catalog.toml says something impossible
+├── UnknownVariant          no such variant or platform
+├── Incompatible            a pair that cannot work, refused before a build
+├── EngineMissing           no docker client with BuildKit, or no daemon
+├── CommandFailed           a command ended with an error
+├── BaseUnreachable         the base is neither here nor in a registry that answers
+├── TorchUnavailable        no CPU build of torch
+└── PushFailed              the registry did not take the image
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class BaseUnreachable(ImageError):
     def __init__(self, reference: str, said: str) -> None:
         reason = " ".join(said.split())[-300:] or "nothing"
         super().__init__(
-            f"the base {reference} is not on this machine and could not be pulled (docker said: {reason}). Name a copy in "
-            f"a registry that you reach with --base REGISTRY/NAME:TAG, or carry it here: `docker save {reference} -o "
-            "base.tar` where it can be pulled, then `docker load -i base.tar` here, and build again."
+            f"the base {reference} is not on this machine and could not be pulled (docker said: {reason}). Name a copy "
+            "in a registry or mirror that you reach with --base REGISTRY/NAME:TAG, or carry it here: `docker save "
+            f"{reference} -o base.tar` where it can be pulled, `docker load -i base.tar` here, and build again."
         )
 
 

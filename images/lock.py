@@ -1,8 +1,8 @@
 """Locks: what the installed packages pull in turn, resolved for the image's Python on whatever machine this is.
 
 A lock holds no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
-CPU wheel. What the base has besides stays at the base's version (dockerfiles/guard.py), so on a GPU base most lines of a
-lock have no effect; on a bare base they are the whole environment.
+CPU wheel. What the base has besides stays at the base's version (dockerfiles/guard.py), so on a GPU base most lines
+have no effect; on a bare base they are the whole environment.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def resolve(spec: ImageSpec, requirements: list[str], constraints: list[str]) ->
         for name, lines in files.items():
             paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
         limits = ["--constraint", str(paths["constraints"]), "--override", str(paths["overrides"])]
-        how = ["--python-version", spec.python, "--python-platform", PLATFORM, "--no-annotate", "--no-header", "--quiet"]
-        text = run(["uv", "pip", "compile", str(paths["in"]), *limits, *how])
+        target = ["--python-version", spec.python, "--python-platform", PLATFORM]
+        bare = ["--no-annotate", "--no-header", "--quiet"]
+        text = run(["uv", "pip", "compile", str(paths["in"]), *limits, *target, *bare])
     return [line for line in text.splitlines() if re.match(r"[A-Za-z0-9]", line)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 
 from images.errors import CommandFailed
@@ -15,9 +16,8 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
     ``env`` is added to this process's environment. A command that exceeds ``timeout_s`` counts as ended with 124.
     """
     try:
-        done = subprocess.run(
-            list(argv), env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        whole = {**os.environ, **(env or {})}
+        done = subprocess.run(list(argv), env=whole, capture_output=True, text=True, timeout=timeout_s, check=False)
     except FileNotFoundError as missing:
         raise CommandFailed(argv, 127, str(missing)) from missing
     except subprocess.TimeoutExpired as late:
@@ -28,7 +28,7 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
 
 
 def stream(argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-    """Run with its output going where ours goes, for commands whose progress people watch."""
-    code = subprocess.run(list(argv), env={**os.environ, **(env or {})}, check=False).returncode
+    """Run with all that it says going to our standard error, for commands whose progress people watch."""
+    code = subprocess.run(list(argv), env={**os.environ, **(env or {})}, stdout=sys.stderr, check=False).returncode
     if code:
         raise CommandFailed(argv, code)

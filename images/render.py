@@ -9,7 +9,6 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from images.catalog import Catalog
 from images.spec import ImageSpec
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
@@ -25,27 +24,20 @@ def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  a Dockerfile is not HTML
     )
-    template = environment.get_template(f"{spec.template}.j2")
+    template = environment.get_template(f"{spec.platform}.j2")
     return template.render(spec=spec, template_revision=revision(spec, templates))
 
 
 def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
     """What a variant is rendered from, as 12 hex digits: the templates' text and the catalog's table."""
     digest = hashlib.sha256(json.dumps(asdict(spec), sort_keys=True).encode())
-    for name in (f"{spec.template}.j2", *SHARED):
+    for name in (f"{spec.platform}.j2", *SHARED):
         digest.update((templates / name).read_bytes())
     return digest.hexdigest()[:12]
 
 
-def write(catalog: Catalog, specs: list[ImageSpec] | None = None, folder: Path = RENDERED) -> list[Path]:
-    """Render into ``folder``, one file a variant; without ``specs`` all of them, and files of no variant go."""
-    folder.mkdir(exist_ok=True)
-    written = []
-    for spec in specs or catalog.variants.values():
-        path = folder / f"{spec.variant}.Dockerfile"
-        path.write_text(dockerfile(spec), encoding="utf-8")
-        written.append(path)
-    if not specs:
-        for stale in set(folder.glob("*.Dockerfile")) - set(written):
-            stale.unlink()
-    return written
+def write(spec: ImageSpec, folder: Path = RENDERED) -> Path:
+    """Render into ``<folder>/<variant>.Dockerfile``."""
+    path = folder / f"{spec.variant}.Dockerfile"
+    path.write_text(dockerfile(spec), encoding="utf-8")
+    return path

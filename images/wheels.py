@@ -1,7 +1,7 @@
 """torch without CUDA: which wheel, and where from.
 
-PyPI's torch for Linux is the CUDA build, with several GB of nvidia-* distributions. So nothing is taken unseen: what pip
-would choose is read first, and only a build without CUDA requirements is downloaded.
+PyPI's torch for Linux is the CUDA build, with several GB of nvidia-* distributions. So nothing is taken unseen: what
+pip would choose is read first, and only a build without CUDA requirements is downloaded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def torch_cpu(version: str, python: str, cache: Path, wheelhouse: Path | None = 
         run([*_pip("download", python), *source, "--dest", str(cache), f"torch=={version}"])
     except CommandFailed as failure:
         raise TorchUnavailable(
-            f"no CPU build of torch {version} for Python {python}: pip finds only the CUDA build or none, and PyTorch's CPU "
+            f"no CPU build of torch {version} for Python {python}: pip finds the CUDA build or none, and PyTorch's CPU "
             f"index did not help. Put the wheel into a folder and name it with --wheelhouse DIR.\n{failure.said[-600:]}"
         ) from failure
     return from_wheelhouse(version, python, cache)
@@ -69,11 +69,12 @@ def wheel_requirements(wheel: Path) -> list[str]:
 
 def _what_pip_would_take(version: str, python: str, source: Sequence[str]) -> list[str]:
     # A dry run reads metadata; `pip download` would fetch the wheel of 900 MB to find out.
-    argv = [*_pip("install", python), "--dry-run", "--quiet", "--ignore-installed", "--target", "unused", "--report", "-"]
-    report = json.loads(run([*argv, *source, f"torch=={version}"]))
+    dry_run = ["--dry-run", "--quiet", "--ignore-installed", "--target", "unused", "--report", "-"]
+    report = json.loads(run([*_pip("install", python), *dry_run, *source, f"torch=={version}"]))
     return [each for item in report["install"] for each in item["metadata"].get("requires_dist", [])]
 
 
 def _pip(verb: str, python: str) -> list[str]:
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
-    return [sys.executable, "-m", "pip", verb, "--no-deps", "--only-binary", ":all:", "--python-version", python, *platforms]
+    target = ["--only-binary", ":all:", "--python-version", python, *platforms]
+    return [sys.executable, "-m", "pip", verb, "--no-deps", *target]

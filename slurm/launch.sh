@@ -15,7 +15,7 @@ HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=launch
 
 # Runs on every node before anything else: a node that does not see the checkout says so and leaves a verdict.
 # shellcheck disable=SC2016 # expands there
-readonly NODE_COMMAND='[[ -r $1/slurm/node.sh ]] && exec bash "$1/slurm/node.sh"
+readonly NODE_COMMAND='[[ -r $1/slurm/node.sh ]] && exec bash "$1/slurm/node.sh" "${@:2}"
 node=${SLURMD_NODENAME:-$HOSTNAME}
 printf "verljob-verdict\t%s\tcode=64\torigin=self\tstage=launch\thost=%s\tcause=%s\tfix=%s\n" "$SLURM_NODEID-$node" "$node" \
     "node $node sees no $1/slurm/node.sh" "put the checkout where every node sees it, and export VERLJOB_HOME=its path there" >&2
@@ -40,14 +40,16 @@ _folders() {
     for script in "${BASH_SOURCE[0]}" "$(readlink -f -- "${BASH_SOURCE[0]}")"; do
         (cd -- "$(dirname -- "$script")" && pwd)
     done
-    [[ -n ${SLURM_SUBMIT_DIR:-} ]] || return 0
+    [[ $JOB_RECORD == *$'\n   Command='* ]] || return 0
     command=${JOB_RECORD#*$'\n'   Command=}
     command=${command%%$'\n'   WorkDir=*}
+    if [[ $command == '(null)' ]]; then
+        printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR"
+        return
+    fi
     (($# == 0)) || command=${command%" $*"}
     [[ $command == /* ]] || command=$SLURM_SUBMIT_DIR/$command
-    for script in "$command" "$(readlink -f -- "$command")" "$SLURM_SUBMIT_DIR/slurm/." "$SLURM_SUBMIT_DIR/."; do
-        printf '%s\n' "${script%/*}"
-    done
+    for script in "$command" "$(readlink -f -- "$command")"; do printf '%s\n' "${script%/*}"; done
 }
 
 # usage: _find_home ARGUMENT...
@@ -63,9 +65,8 @@ _find_home() {
             _is_ours "$folder" && export VERLJOB_HOME=${folder%/*} && return 0
         done < <(_folders "$@")
     fi
-    printf 'verdict: 64 (launch on %s): no checkout with slurm/node.sh of version %s at %s — export VERLJOB_HOME=%s\n' \
-        "$HOST" "$LAUNCH_VERSION" "${VERLJOB_HOME:-the place that scontrol tells}" \
-        'the checkout, by a path that every node sees, before sbatch'
+    printf 'verdict: 64 (launch on %s): no slurm/node.sh of version %s in %s — export VERLJOB_HOME=%s\n' "$HOST" "$LAUNCH_VERSION" \
+        "${VERLJOB_HOME:-$(_folders "$@" | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
     exit 64
 }
 

@@ -10,10 +10,14 @@ HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=image
 _main() {
     # shellcheck source=slurm/lib/node.sh
     source "$VERLJOB_HOME/slurm/lib/node.sh"
-    if [[ -n ${VERLJOB_DRY_RUN:-} ]]; then
-        node::rehearse
-        return
-    fi
+    case ${VERLJOB_DRY_RUN:+rehearse}${1:-} in
+        rehearse*) node::rehearse ;;
+        sweep) node::sweep ;;
+        *) _stay ;;
+    esac
+}
+
+_stay() {
     node::begin
     image::bring
     STAGE=container

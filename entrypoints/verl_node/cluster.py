@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, required=True, help="that each of them has to have")
     options = parser.parse_args(arguments)
 
-    import ray  # noqa: PLC0415  after the arguments: it takes seconds
+    import ray  # after the arguments: it takes seconds
 
     ray.init(address=options.address, _node_ip_address=options.node_address, log_to_driver=False, logging_level="ERROR")
     alive = _wait_for(ray, options.node, options.gpus)
@@ -54,7 +54,7 @@ def _wait_for(ray: Any, wanted: Sequence[str], gpus: int) -> list[dict[str, Any]
 
 
 def _run_everywhere(ray: Any, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     task = ray.remote(num_cpus=0)(look)
     return list(

@@ -28,7 +28,9 @@ MAX_STEPS = 300
 LEARNING_RATE = 3e-3
 WARM_UP_STEPS = 20
 CHECK_EVERY_STEPS = 5
-RIGHT_ENOUGH = 0.15  # a policy that is always or never right gives GRPO nothing to compare
+# A policy that is always or never right gives GRPO nothing to compare. At 0.15 word for word, 39 % of its answers at
+# temperature 1 get verl's reward (256 samples of the test split).
+RIGHT_ENOUGH = 0.15
 IGNORED = -100  # torch's cross entropy leaves these positions out
 
 

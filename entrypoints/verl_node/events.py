@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from verl_node.errors import NodeError
 
@@ -26,7 +26,7 @@ class Journal:
         self.host = host
         self.phase = "checks"
         self.seconds: dict[str, float] = {}
-        self._sink: Optional[Sink] = None
+        self._sink: Sink | None = None
         self._unsent: list[Event] = []
         self._start = time.monotonic()
 
@@ -82,7 +82,9 @@ class Journal:
 
     def _say(self, event: Event) -> None:
         seconds = f" after {event['seconds']:.1f} s" if "seconds" in event else ""
-        what = event["message"] if event["event"] == "note" else f"{event['event']}{seconds} {event['message']}".rstrip()
+        what = (
+            event["message"] if event["event"] == "note" else f"{event['event']}{seconds} {event['message']}".rstrip()
+        )
         print(f"[{time.monotonic() - self._start:7.1f} s] {event['host']} {event['phase']}: {what}", flush=True)  # noqa: T201
 
     def _spent(self, phase: str, began: float) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_node.errors import CheckFailed
@@ -22,10 +21,15 @@ class Driver:
 
     @classmethod
     async def start(
-        cls, *, gcs: str, node_address: str, nodes: Sequence[str], gpus: int, env: Mapping[str, str], say: Callable[[str], None]
+        cls,
+        *,
+        gcs: str,
+        nodes: Sequence[str],
+        gpus: int,
+        env: Mapping[str, str],
     ) -> Driver:
-        """Start it; what it says that is no report goes to ``say``."""
-        argv = [sys.executable, "-m", "verl_node.cluster", "--address", gcs, "--node-address", node_address]
+        """Start it on the first of ``nodes``, addresses; what it says that is no report is shown only if it fails."""
+        argv = ["python3", "-m", "verl_node.cluster", "--address", gcs, "--node-address", nodes[0]]
         argv += ["--gpus", str(gpus), *(word for node in nodes for word in ("--node", node))]
         reports: dict[str, dict[str, Any]] = {}
 
@@ -33,14 +37,12 @@ class Driver:
             if line.startswith('{"kind"'):
                 report = json.loads(line)
                 reports[report["kind"]] = report
-            else:
-                say(line)
 
         # The driver is no worker of the training: a RAY_START_HOOK or a mask is nothing to it.
         return cls(await Process.start("cluster driver", argv, env, on_line=take), reports)
 
     async def whole(self, deadline: Deadline) -> bool:
-        """Wait until every node is alive with its GPUs; False at the deadline. Raises CheckFailed if the driver dies."""
+        """Wait until every node is alive with its GPUs; False at the deadline. Raises CheckFailed if it dies."""
         return await self._reported("whole", deadline)
 
     def alive(self) -> dict[str, int]:
@@ -52,19 +54,20 @@ class Driver:
         if not await self._reported("tasks", deadline):
             raise CheckFailed(
                 f"A task on each of {', '.join(sorted(self.alive()))} did not come back in {deadline.timeout_s:.0f} s.",
-                fix="Look into raylet.out and worker-*.err of the run directory's nodes/*/ray; too few CPUs or processes?",
+                fix="Look into raylet.out and worker-*.err of the run directory's nodes/*/ray.",
             )
         await asyncio.wait({asyncio.ensure_future(self._process.ended())}, timeout=deadline.left_s())
         return list(self._reports["tasks"]["nodes"])
 
     async def _reported(self, kind: str, deadline: Deadline) -> bool:
         await until(lambda: kind in self._reports or not self._process.running, deadline=deadline, poll_s=0.05)
+        code = None if self._process.running else await self._process.ended()
         if kind in self._reports:
             return True
-        if not self._process.running:
+        if code is not None:
             lines = [line for line in self._process.last_lines if line.strip()][-3:]
             raise CheckFailed(
-                f"A driver on the head could not use the cluster: {' | '.join(lines)}",
+                f"A driver on the head could not use the cluster and ended with {code}: {' | '.join(lines)}",
                 fix="Look into nodes/0-*/ray of the run directory (gcs_server.out, raylet.out).",
             )
         return False

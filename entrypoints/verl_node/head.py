@@ -41,15 +41,18 @@ class _Head:
     async def lead(self) -> Verdict:
         with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.absent())} other nodes"):
             await self._meet()
-        announcement.first_lines(self.settings, self.nodes, self.plan is None)
+        announcement.first_lines(self.settings, self.nodes)
         self.journal.phase = "head"
         ray = await self._start_ray()
         return await unless(ray.watch(), story=self._use(ray))
 
     async def _use(self, ray: Ray) -> Verdict:
+        started = Deadline(self.settings.ray_timeout_s)
         with self.journal.during("head", f"`ray start --head` at {self.gcs}"):
-            await ray.answering(self.nodes[0].address, self.settings.head_ports.gcs, Deadline(self.settings.ray_timeout_s))
+            await ray.answering(self.nodes[0].address, self.settings.head_ports.gcs, started)
         with self.journal.during("join"):
+            self.peers.tell("start-ray", gcs=self.gcs, env=self.plan.training.env if self.plan else {})
+            await ray.answering(self.nodes[0].address, self.node.ports.node_manager, started)
             driver = await self._form()
             ray.formed()
         with self.journal.during("cluster"):
@@ -70,7 +73,7 @@ class _Head:
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
         self.gcs = ray_flags.gcs_address(own, self.settings.head_ports)
-        self.env = self.node.ray_environment(self.gcs, self.plan.env if self.plan else {})
+        self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {})
         self.node.keep_config(self.nodes)
 
     async def _start_ray(self) -> Ray:
@@ -86,12 +89,9 @@ class _Head:
         return await Ray.start(argv, self.env, host=self.node.host)
 
     async def _form(self) -> Driver:
-        """Have every worker start Ray as soon as the GCS answers, and look at the cluster until all of it is there."""
-        self.peers.tell("start-ray", gcs=self.gcs, env=self.plan.env if self.plan else {})
+        """Look at the cluster until all of it is there."""
         addresses = [node.address for node in self.nodes]
-        driver = await Driver.start(
-            gcs=self.gcs, nodes=addresses, gpus=self.node.gpus, env=self.env, say=self.journal.note
-        )
+        driver = await Driver.start(gcs=self.gcs, nodes=addresses, gpus=self.node.gpus, env=self.env)
         if not await driver.whole(self.join):
             alive = driver.alive()
             absent = [number for number, node in enumerate(self.nodes) if alive.get(node.address) != node.gpus]
@@ -119,5 +119,7 @@ class _Head:
 
     async def _train(self) -> Verdict:
         assert self.plan is not None
-        code = await training.run(self.plan, self.env, host=self.node.host, run_dir=self.settings.run_dir)
+        for note in self.plan.training.notes:
+            self.journal.note(note)
+        code = await training.run(self.plan, self.env, host=self.node.host)
         return Verdict.of_training(code, host=self.node.host)

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: one quick question whether it answers, then a fetch into HF_HOME; offline, what is there already."""
+"""The Hugging Face hub: one quick question whether it answers, then a fetch into HF_HOME, else what is there."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ def model(repository: str) -> Path:
     return _snapshot(repository, "model", ignore=_NOT_NEEDED)
 
 
-def _snapshot(
-    repository: str, kind: str, *, allow: list[str] | None = None, ignore: list[str] | None = None
-) -> Path:
+def _snapshot(repository: str, kind: str, *, allow: list[str] | None = None, ignore: list[str] | None = None) -> Path:
     """Fetch, or find what an earlier fetch left; huggingface_hub locks and resumes by itself."""
     silence = _silence()
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - not needed where everything is there
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(
@@ -63,7 +61,7 @@ def _snapshot(
 
 
 def _silence() -> str:
-    """Why the hub is not to be asked, or nothing; an unreachable one costs ANSWER_TIMEOUT_S, not a library's retries."""
+    """Why the hub is not to be asked, or nothing; one out of reach costs ANSWER_TIMEOUT_S, not a library's retries."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         return "HF_HUB_OFFLINE is set"
     request = urllib.request.Request(f"{endpoint()}/api/models?limit=1", method="HEAD")  # noqa: S310 - the site's hub

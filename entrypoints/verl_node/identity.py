@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -55,6 +55,10 @@ class Identity:
             verl_commit=verl_source.commit(checkout) if checkout else "",
         )
 
+    def at(self, address: str) -> Identity:
+        """Return the same node with its address known."""
+        return replace(self, address=address)
+
     def message(self) -> dict[str, Any]:
         """Return it as the fields of a message."""
         return asdict(self)
@@ -98,7 +102,7 @@ def require_own_addresses(nodes: Sequence[Identity]) -> None:
         for other in nodes[:index]:
             if node.address == other.address:
                 raise CheckFailed(
-                    f"{node.host} and {other.host} both have the address {node.address}: they could not tell each other apart.",
+                    f"{node.host} and {other.host} both have the address {node.address}.",
                     fix="Start the containers with the host's network (--network host), or set VERLJOB_NODE_ADDRESS.",
                     host=node.host,
                 )

@@ -22,6 +22,7 @@ def of_job(
     yield Override("", "trainer.nnodes", str(nodes))
     yield Override("", "trainer.n_gpus_per_node", str(gpus_per_node))
     yield Override("", CHECKPOINTS_KEY, literal(str(run_dir / "checkpoints")))
+    yield Override("", "hydra.run.dir", literal(str(run_dir / "hydra")))  # else outputs/<date> in the submit folder
     for key, split in zip(FILE_KEYS, ("train", "test")):
         files = [str(data_dir / name / f"{split}.parquet") for name in data]
         yield Override("", key, literal(files if len(files) > 1 else files[0]))

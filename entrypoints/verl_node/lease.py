@@ -1,4 +1,4 @@
-"""The lease: a FIFO that node.sh holds open; when node.sh is gone, by whatever death, so is this node's right to run."""
+"""The lease: a FIFO that node.sh holds open; when node.sh is gone, however it died, this node ends too."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ DEVICES = {"rocm": "/dev/dri/renderD*", "cuda": "/dev/nvidia[0-9]*"}
 
 def visible_devices(platform: str) -> int:
     """Return how many GPU devices of this platform the node shows; none on a platform without a device of its own."""
-    return len(glob(DEVICES[platform])) if platform in _DEVICES else 0
+    return len(glob(DEVICES[platform])) if platform in DEVICES else 0
 
 
 def one_mask(environ: Mapping[str, str], *, platform: str, gpus: int, visible: int, ray: Version) -> dict[str, str]:

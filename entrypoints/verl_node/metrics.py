@@ -17,6 +17,7 @@ NVIDIA_SMI = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format
 
 # verl's console logger: `step:4 - actor/grad_norm:0.41 - …`, behind Ray's colours and `(TaskRunner pid=…)`.
 _CONSOLE_STEP = re.compile(r"\bstep:(\d+) - (\S+:\S+(?: - \S+:\S+)*)")
+_NUMPY = re.compile(r"np\.\w+\((.*)\)")  # verl 0.9 prints np.float64(0.5) for some
 
 Record = tuple[int, dict[str, Any]]
 Gpu = dict[str, Optional[int]]
@@ -49,7 +50,7 @@ def console_record(line: str) -> Record | None:
     metrics: dict[str, Any] = {}
     for item in found[2].split(" - "):
         name, _, value = item.rpartition(":")
-        if (number := _number(value)) is not None:
+        if (number := _number(_NUMPY.sub(r"\1", value))) is not None:
             metrics[name] = number
     return int(found[1]), metrics
 
@@ -79,7 +80,9 @@ def gpus(sysfs: Path = Path("/sys/class/drm")) -> list[Gpu]:
 
 def amd_gpus(sysfs: Path) -> list[Gpu]:
     """AMD GPUs by the files that the amdgpu driver keeps (kernel documentation, gpu/amdgpu/thermal and driver-misc)."""
-    devices = sorted(sysfs.glob("card[0-9]*/device/mem_info_vram_used"), key=lambda path: _digits(path.parent.parent.name))
+    devices = sorted(
+        sysfs.glob("card[0-9]*/device/mem_info_vram_used"), key=lambda path: _digits(path.parent.parent.name)
+    )
     return [
         {
             "utilisation_percent": _read_number(used.with_name("gpu_busy_percent")),

@@ -26,7 +26,7 @@ def ensure(model: str, data_dir: Path) -> Path:
         InputUnavailable: The folder or the hub's copy is not there, or a file of it is missing, cut short or broken.
     """
     if model == DEMO:
-        from verl_node import demo_model  # noqa: PLC0415 - imports torch
+        from verl_node import demo_model
 
         folder = store.make(Path(path(model, data_dir)), demo_model.write, fingerprint=demo_model.REVISION)
     elif model.startswith("demo:"):
@@ -47,16 +47,22 @@ def check(folder: Path) -> None:
     """
     if not (folder / "config.json").is_file():
         raise InputUnavailable(
-            f"{folder} has no config.json, so it is no model folder.", fix="Set VERLJOB_MODEL to a folder or a hub name."
+            f"{folder} has no config.json, so it is no model folder.",
+            fix="Set VERLJOB_MODEL to a folder or a hub name.",
         )
     weights.check(folder)
     # transformers brings torch and takes seconds: what is missing on disk has been said by now.
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415
 
-    for part in (AutoConfig, AutoTokenizer):
-        try:
-            part.from_pretrained(str(folder), local_files_only=True)
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise InputUnavailable(
-                f"{part.__name__} cannot load {folder}: {error}.", fix="Fetch the model again, or take a transformers that knows it."
-            ) from error
+    try:
+        AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise InputUnavailable(
+            f"transformers cannot load {folder}: {error}.", fix="Fetch it again, or use an image that knows the model."
+        ) from error
+    # transformers 5 makes a tokenizer without a vocabulary of a folder that has no tokenizer.
+    if not tokenizer.encode("1 + 1"):
+        raise InputUnavailable(
+            f"The tokenizer of {folder} knows no token; tokenizer.json is missing or empty.", fix="Fetch it again."
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from verl_node import address, checks, masks, ray_environment, ray_flags, tree
@@ -12,7 +13,7 @@ from verl_node.events import Journal, to_file
 from verl_node.identity import Identity
 from verl_node.ports import NodePorts
 from verl_node.ray_flags import Share
-from verl_node.result import Verdict, save_result, save_verdict
+from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
 from verl_node.settings import Settings
 
 # On the platform cpu a GPU is a word of Ray's: a worker process of verl stands for it, and one fits anywhere.
@@ -81,6 +82,22 @@ class Node:
         """Write every event, of all nodes, to the run directory from now on (on the head)."""
         if self.settings.run_dir is not None:
             self.journal.hand_over_to(to_file(self.settings.run_dir / "events.jsonl"))
+
+    def keep_config(self, nodes: Sequence[Identity]) -> None:
+        """Write config.json: what was launched, and on what (on the head)."""
+        if self.settings.run_dir is not None:
+            config = {
+                "recipe": self.settings.recipe,
+                "overrides": list(self.settings.overrides),
+                "platform": self.settings.platform,
+                "image": self.settings.image,
+                "image_digest": self.settings.image_digest,
+                "verl": self.identity.verl,
+                "verl_commit": self.identity.verl_commit,
+                "attempt": self.settings.attempt,
+                "nodes": [node.message() for node in nodes],
+            }
+            write_by_rename(self.settings.run_dir / "config.json", json.dumps(config, indent=2) + "\n")
 
     async def conclude(self, verdict: Verdict) -> None:
         """Leave the verdict, tell the others, and end everything that descends from this process; never raises."""

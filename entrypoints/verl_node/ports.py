@@ -60,7 +60,7 @@ class NodePorts:
                 fix="Give VERLJOB_PORT_BLOCK=first-last a range of its own.",
             )
         services = 11
-        return cls(*range(first, first + services), workers_first=first + services, workers_last=last)
+        return cls(*[*range(first, first + services + 1), last])
 
 
 def parse_block(text: str) -> tuple[int, int]:

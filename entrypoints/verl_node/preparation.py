@@ -35,9 +35,7 @@ async def run(argv: Sequence[str], env: Mapping[str, str], *, journal: Journal, 
             fix="Look at the network and the disk of this node; VERLJOB_PREPARE_TIMEOUT_S gives it longer.",
         ) from None
     if failure:
-        raise Reported(
-            failure["code"], failure["cause"], fix=failure["fix"], host=journal.host, stage=failure["phase"]
-        )
+        raise Reported(failure["code"], failure["cause"], fix=failure["fix"], host=journal.host, stage=failure["phase"])
     if code != 0:
         raise InputUnavailable(
             f"Preparing data and model ended with {code}: {' | '.join(list(process.last_lines)[-3:])}",

@@ -1,8 +1,8 @@
 """`python3 -m verl_node.prepare`: data sets and models for one node, in a process of its own.
 
-The supervisor never imports torch: this process does, ends, and gives the memory back. It says what it does as JSON lines on
-stdout, in the fields of events.jsonl; the last line of a failure also has `code`, `cause` and `fix`, and the code is
-the exit code.
+The supervisor never imports torch: this process does, ends, and gives the memory back. It says what it does as JSON
+lines on stdout, in the fields of events.jsonl; the last line of a failure also has `code`, `cause` and `fix`, and the
+code is the exit code. HF_HUB_OFFLINE must not be set where something is to be fetched.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, required=True, help="where data sets and made models lie")
     parser.add_argument("--source", type=Path, help="folder with raw data sets, for sites without the hub")
     parser.add_argument("--dataset", action="append", default=[], metavar="NAME", help="data set to make")
-    parser.add_argument("--file", action="append", default=[], type=Path, help="data file of the user that must be there")
+    parser.add_argument(
+        "--file", action="append", default=[], type=Path, help="data file of the user that must be there"
+    )
     parser.add_argument("--model", action="append", default=[], metavar="NAME", help="model to make, fetch or check")
     return parser.parse_args(arguments)
 

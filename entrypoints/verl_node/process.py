@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 _LINE_LIMIT = 1 << 20  # a longer line of training is cut
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None)
 
 
 class Process:
     """A running child whose output arrives line by line."""
 
+    started: ClassVar[set[int]] = set()
+
     def __init__(self, name: str, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
         self.name = name
-        self.pid = child.pid
+        Process.started.add(child.pid)
         self.last_lines: deque[str] = deque(maxlen=20)
         self._child = child
         self._on_line = on_line
@@ -23,7 +30,13 @@ class Process:
 
     @classmethod
     async def start(
-        cls, name: str, argv: Sequence[str], env: Mapping[str, str], *, on_line: Callable[[str], None], cwd: Path | None = None
+        cls,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        on_line: Callable[[str], None],
+        cwd: Path | None = None,
     ) -> Process:
         """Start a command with no input; stdout and stderr come as one stream. Raises OSError."""
         child = await asyncio.create_subprocess_exec(
@@ -34,6 +47,7 @@ class Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_die_with_parent,
             limit=_LINE_LIMIT,
         )
         return cls(name, child, on_line)
@@ -66,3 +80,8 @@ class Process:
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             self.last_lines.append(text)
             self._on_line(text)
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel for a TERM when the supervisor dies, also by KILL; in a container the end of PID 1 does more."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

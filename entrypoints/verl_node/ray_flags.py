@@ -13,7 +13,7 @@ from verl_node.versions import Version
 
 OLDEST: Version = (2, 40)
 
-# Of the flags below only this one is not in every Ray from 2.40 to 2.60; from 2.45 on it is "no longer used" (its help).
+# Of the flags below only this one is not in every Ray from 2.40 to 2.60; its help says "no longer used" from 2.45 on.
 _DASHBOARD_GRPC_BEFORE: Version = (2, 45)
 
 # sun_path takes 107 bytes; Ray adds /session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store to the temp dir.
@@ -34,7 +34,9 @@ class Share:
 def supported(version: str) -> Version:
     """Return the version of Ray as numbers. Raises CheckFailed for none, or one that is too old."""
     if not version:
-        raise CheckFailed("Ray is not installed here.", fix="Run inside an image of this toolkit, or pip install 'ray[default]'.")
+        raise CheckFailed(
+            "Ray is not installed here.", fix="Run inside an image of this toolkit, or pip install 'ray[default]'."
+        )
     parsed = versions.parse(version)
     if parsed < OLDEST:
         raise CheckFailed(f"Ray {version} is older than 2.40.", fix="Use an image with Ray 2.40 or later.")
@@ -92,6 +94,7 @@ def _common(node_address: str, host: str, ports: NodePorts, share: Share, temp_d
         "memory": share.memory,
         "object-store-memory": share.object_store_memory,
         "temp-dir": temp_dir,
+        "log-color": "false",
     }
     return [*(f"--{name}={value}" for name, value in flags.items() if value is not None), "--block"]
 

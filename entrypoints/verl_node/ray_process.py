@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from verl_node import address, tree
 from verl_node.errors import ClusterLost, NodeError, RayNotStarted
@@ -11,6 +12,7 @@ from verl_node.process import Process
 from verl_node.wait import Deadline, until
 
 _LOOK_S = 0.5
+_ROUTINE = re.compile(r"\b(INFO|SUCC)\b")
 _TOLD_LINES = 3
 
 
@@ -23,10 +25,10 @@ class Ray:
         self._formed = False
 
     @classmethod
-    async def start(cls, argv: Sequence[str], env: Mapping[str, str], *, host: str, on_line: Callable[[str], None]) -> Ray:
+    async def start(cls, argv: Sequence[str], env: Mapping[str, str], *, host: str) -> Ray:
         """Start it. Raises RayNotStarted where there is no `ray` to start."""
         try:
-            return cls(await Process.start("ray start", argv, env, on_line=on_line), host)
+            return cls(await Process.start("ray start", argv, env, on_line=_say), host)
         except OSError as error:
             raise RayNotStarted(
                 f"`ray start` could not be run on {host}: {error.strerror}.",
@@ -35,7 +37,7 @@ class Ray:
             ) from error
 
     async def answering(self, host: str, port: int, deadline: Deadline) -> None:
-        """Wait until the GCS takes connections; `ray start` itself needs seconds longer for its dashboard.
+        """Wait until a service of Ray takes connections; `ray start` itself returns seconds later.
 
         Raises RayNotStarted at the deadline.
         """
@@ -53,7 +55,7 @@ class Ray:
         raylet is looked for by itself.
         """
         while self._process.running:
-            tree.reap_orphans({self._process.pid})
+            tree.reap_orphans(Process.started)
             if self._formed and "raylet" not in tree.descendants().values():
                 raise self._gone("its raylet is gone")
             await asyncio.sleep(_LOOK_S)
@@ -65,17 +67,27 @@ class Ray:
             return self._not_started(what.replace("`ray start --block` ", ""))
         return ClusterLost(
             f"Ray on {self._host} is gone: {what}. {self._last_words()}",
-            fix="Look into that node's ray/ folder of the run directory (raylet.out, gcs_server.out) and for an OOM kill.",
+            fix="Look for an OOM kill, and into that node's ray/ folder (raylet.out, gcs_server.out).",
             host=self._host,
         )
 
     def _not_started(self, what: str) -> RayNotStarted:
         return RayNotStarted(
             f"`ray start` on {self._host} {what}. {self._last_words()}",
-            fix="Read the lines of `ray start` above and Ray's logs of that node; VERLJOB_RAY_TIMEOUT_S gives it longer.",
+            fix="Read what `ray start` said above, and Ray's logs; VERLJOB_RAY_TIMEOUT_S gives it longer.",
             host=self._host,
         )
 
     def _last_words(self) -> str:
-        lines = [line.strip() for line in self._process.last_lines if line.strip()][-_TOLD_LINES:]
-        return f"Its last lines: {' | '.join(lines)}" if lines else "It said nothing."
+        lines = [line.strip() for line in self._process.last_lines if _matters(line)][-_TOLD_LINES:]
+        return f"Its last lines: {' | '.join(lines)}" if lines else "It said nothing of it."
+
+
+def _matters(line: str) -> bool:
+    """Tell what is not routine: `ray start` says in 30 lines how to use a cluster, which our own lines do better."""
+    return bool(line.strip()) and not _ROUTINE.search(line)
+
+
+def _say(line: str) -> None:
+    if _matters(line):
+        print(f"    ray: {line}", flush=True)  # noqa: T201

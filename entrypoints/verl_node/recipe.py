@@ -34,8 +34,8 @@ class Training:
 
     ``env`` must be in the environment of every `ray start` as well as of ``argv``: verl's workers get the raylet's.
     ``models`` are what `verl_node.prepare` makes or fetches, ``model_path`` is what verl is told of the actor's;
-    ``datasets`` are the data sets to make, ``files`` the user's own data files that must be there. ``file_log`` is where
-    verl writes its metrics, None for a release that has no file logger (`verl_node.metrics` reads its console then).
+    ``datasets`` are the data sets to make, ``files`` the user's own data files that must be there. ``file_log`` is
+    where verl writes its metrics, None for a release that has no file logger (`verl_node.metrics` reads its console).
     """
 
     argv: list[str]
@@ -58,12 +58,15 @@ def load(path: Path) -> Recipe:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise BadTrainingConfig(f"The recipe {path} cannot be read: {error}.", fix="Name a file of slurm/recipes/.") from error
+        raise BadTrainingConfig(
+            f"The recipe {path} cannot be read: {error}.", fix="Name a file of slurm/recipes/."
+        ) from error
     wanted = {item.name for item in fields(Recipe)} - {"name"}
     if not isinstance(content, dict) or set(content) != wanted:
         seen = ", ".join(sorted(content)) if isinstance(content, dict) else type(content).__name__
         raise BadTrainingConfig(
-            f"The recipe {path} has {seen}; a recipe has {', '.join(sorted(wanted))}.", fix="Compare it with slurm/recipes/."
+            f"The recipe {path} has {seen}; a recipe has {', '.join(sorted(wanted))}.",
+            fix="Compare it with slurm/recipes/.",
         )
     data = content.pop("data")
     return Recipe(name=path.stem, data=[data] if isinstance(data, str) else list(data), **content)
@@ -98,7 +101,12 @@ def training(
     paths = [models.path(name, data_dir) for name in chosen]
     file_log = run_dir / "verl.jsonl" if release.file_logger else None
     of_job = keys.of_job(
-        nodes=nodes, gpus_per_node=gpus_per_node, run_dir=run_dir, data_dir=data_dir, data=recipe.data, model_paths=paths
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        run_dir=run_dir,
+        data_dir=data_dir,
+        data=recipe.data,
+        model_paths=paths,
     )
     asked = given.get(keys.LOGGER_KEY)
     without = () if wandb or asked else ("wandb",)

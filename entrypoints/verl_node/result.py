@@ -50,7 +50,7 @@ class Verdict:
 
 
 def save_verdict(verdict: Verdict, folders: Iterable[Path]) -> list[str]:
-    """Write the file ``verdict`` into each folder, by rename; return what went wrong, since no other place may miss it."""
+    """Write the file ``verdict`` into each folder, by rename; return what went wrong, so that the rest is tried."""
     problems = []
     for folder in folders:
         try:

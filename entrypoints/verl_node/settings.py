@@ -60,7 +60,7 @@ class Settings:
             platform=environ.get("VERLJOB_PLATFORM", "cpu"),
             image=environ.get("VERLJOB_IMAGE", ""),
             image_digest=environ.get("VERLJOB_IMAGE_DIGEST", ""),
-            head_node=environ.get("VERLJOB_HEAD_NODE", "") or allocation.hosts[:1] and allocation.hosts[0] or "",
+            head_node=environ.get("VERLJOB_HEAD_NODE", "") or "".join(allocation.hosts[:1]),
             head_address=environ.get("VERLJOB_HEAD_ADDRESS", ""),
             node_address=environ.get("VERLJOB_NODE_ADDRESS", ""),
             head_ports=HeadPorts.parse(environ.get("VERLJOB_HEAD_PORTS", "") or _HEAD_PORTS),
@@ -112,7 +112,9 @@ class Settings:
 def _path(environ: Mapping[str, str], name: str) -> Path | None:
     value = environ.get(name, "")
     if value and not Path(value).is_absolute():
-        raise BadSettings(f"{name} is {value!r}, which is not an absolute path.", fix=f"Write {name} out from the root.")
+        raise BadSettings(
+            f"{name} is {value!r}, which is not an absolute path.", fix=f"Write {name} out from the root."
+        )
     return Path(value) if value else None
 
 

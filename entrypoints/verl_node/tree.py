@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def reap_orphans(started: set[int]) -> None:
     """Collect ended processes that we adopted; those that we ``started`` are left to asyncio, which waits for them."""
     for pid, entry in _entries().items():
         if entry.zombie and entry.parent == os.getpid() and pid not in started:
-            os.waitpid(pid, os.WNOHANG)
+            with suppress(ChildProcessError):  # collected meanwhile
+                os.waitpid(pid, os.WNOHANG)
 
 
 def _entries() -> dict[int, _Entry]:

@@ -8,7 +8,7 @@ from verl_node.errors import BadSettings
 
 
 def commit(checkout: Path) -> str:
-    """Return the commit that is checked out, empty where there is no .git. Raises BadSettings where .git is unreadable."""
+    """Return the commit that is checked out, empty where there is no .git. Raises BadSettings."""
     git = checkout / ".git"
     if not git.exists():
         return ""
@@ -19,7 +19,8 @@ def commit(checkout: Path) -> str:
         return _resolve(git, head[len("ref:") :].strip()) if head.startswith("ref:") else head
     except OSError as error:
         raise BadSettings(
-            f"The commit of VERLJOB_VERL={checkout} cannot be read: {error}.", fix="Mount the whole checkout with its .git."
+            f"The commit of VERLJOB_VERL={checkout} cannot be read: {error}.",
+            fix="Mount the whole checkout with its .git.",
         ) from error
 
 

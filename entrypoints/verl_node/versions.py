@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Tuple
 
-Version = Tuple[int, int]
+Version = tuple[int, int]
 
 
 def parse(text: str) -> Version:

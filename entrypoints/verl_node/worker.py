@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from verl_node import preparation, ray_flags
 from verl_node.control import worker as control
-from verl_node.control.channel import Channel, Message
+from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Channel, Message
 from verl_node.events import Event
 from verl_node.node import Node
 from verl_node.ray_process import Ray
@@ -15,7 +15,7 @@ from verl_node.result import Verdict
 from verl_node.wait import Deadline, unless
 
 
-class _JobEnded(Exception):  # noqa: N818  not an error
+class _JobEnded(Exception):
     """The head said how the job ended."""
 
     def __init__(self, verdict: Verdict) -> None:
@@ -52,28 +52,56 @@ class _Worker:
         self.channel = channel
         self.head = head
         self.orders: asyncio.Queue[Message] = asyncio.Queue()
+        self.ended = False
 
     def pass_on(self, event: Event) -> None:
         """Send an event of this node to the head."""
         self.channel.send("event", event=event)
 
     async def farewell(self, verdict: Verdict) -> None:
-        """Say why this node ends, where the head does not know it, and hang up."""
-        self.channel.send("failed", verdict=asdict(verdict))
+        """Say why this node ends, unless the head said so itself, and hang up."""
+        if not self.ended:
+            self.channel.send("failed", verdict=asdict(verdict))
         await self.channel.close()
 
     async def hear(self) -> None:
         """Listen to the head. Raises _JobEnded when it says so, ClusterLost when it is gone."""
         while (message := await self.channel.receive()) is not None:
-            if message.pop("kind") == "end":
-                raise _JobEnded(Verdict(origin="self", **message))
+            if message["kind"] == "end":
+                self.ended = True
+                raise _JobEnded(Verdict(**message["verdict"]))
             self.orders.put_nowait(message)
+        await asyncio.sleep(OWN_SIGNAL_GRACE_S)
         raise control.lost(self.head, self.node.host)
 
     async def obey(self) -> Verdict:
-        """Do what the head says, in the order in which it does."""
-        start = await self.orders.get()
+        """Do what the head says, in the order in which it does; only an exception ends it."""
+        order = await self.orders.get()
         self.node.journal.phase = "join"
-        env = self.node.ray_environment(start["gcs"], start["env"])
-        ray = await self._start_ray(start["gcs"], env)
+        self.node.journal.note(f"`ray start` at {self.channel.local_address} joins {order['gcs']}")
+        ray = await Ray.start(
+            ray_flags.worker_argv(
+                order["gcs"],
+                node_address=self.channel.local_address,
+                host=self.node.host,
+                ports=self.node.ports,
+                share=self.node.share(),
+                temp_dir=self.node.settings.ray_temp_dir,
+            ),
+            self.node.ray_environment(order["gcs"], order["env"]),
+            host=self.node.host,
+        )
         return await unless(ray.watch(), story=self._serve(ray))
+
+    async def _serve(self, ray: Ray) -> Verdict:
+        while True:
+            order = await self.orders.get()
+            if order["kind"] == "formed":
+                ray.formed()
+                self.node.journal.note("the cluster is whole")
+            elif order["kind"] == "prepare":
+                deadline = Deadline(self.node.settings.prepare_timeout_s)
+                environ = self.node.settings.environ
+                await preparation.run(order["argv"], environ, journal=self.node.journal, deadline=deadline)
+                self.channel.send("prepared")
+                self.node.journal.phase = "train"

@@ -5,10 +5,10 @@
 readonly ACCOUNT_SECRETS='HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY SWANLAB_API_KEY MLFLOW_TRACKING_TOKEN
     MLFLOW_TRACKING_PASSWORD AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN OPENAI_API_KEY GITHUB_TOKEN'
 
-# Sets and exports HOME, USER and LOGNAME where Slurm did not, and SECRET_NAMES (more: VERLJOB_SECRETS=NAME,NAME).
+# Sets and exports HOME, USER and LOGNAME where Slurm did not, and SECRET_NAMES (more: VERLJOB_SECRET_NAMES=NAME,NAME).
 account::identity() {
     local name
-    local -r more=${VERLJOB_SECRETS:-}
+    local -r more=${VERLJOB_SECRET_NAMES:-}
     USER=$(id -un 2> /dev/null) || USER=user$UID # a number that the directory service does not know just now
     LOGNAME=$USER
     [[ -n ${HOME:-} ]] || { HOME=$(getent passwd "$UID") && HOME=${HOME%:*} && HOME=${HOME##*:}; }

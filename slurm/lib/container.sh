@@ -17,7 +17,7 @@ container::run() {
 }
 
 container::_end() {
-    runtime::signal "$CONTAINER_NAME" TERM 9<&- || say::note "no container to send TERM to"
+    runtime::signal "$CONTAINER_NAME" TERM 9<&- || : # its client passes Slurm's own TERM on, so it may have ended
 }
 
 # Makes sure that it is gone, also when only its client was killed; safe to call without one.
@@ -31,7 +31,7 @@ container::remove() {
 container::verdict() {
     local code=76 cause="the container on $HOST ended with $1 and left no verdict" fix="see $NODE_FOLDER/node.log"
     case $1 in
-        125) code=69 cause="$VERLJOB_RUNTIME did not start the container on $HOST: $(logs::last_line "$NODE_FOLDER/node.log")" ;;
+        125) code=69 cause="$VERLJOB_RUNTIME did not start the container on $HOST: $(runtime::last_words "$NODE_FOLDER/node.log")" ;;
         126 | 127) code=64 cause="the image's entrypoint could not be run on $HOST" ;;
         137)
             cause="the container on $HOST was killed"

@@ -16,12 +16,26 @@ folder::make() {
     (umask 077 && printf '%s' "${VERLJOB_TOKEN:-}" > "$fresh/token")
     LOCAL_TOKEN=${VERLJOB_TOKEN:-}
     unset VERLJOB_TOKEN
-    LOCAL=$parent/verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
+    LOCAL=$(folder::_name "$SLURM_NODEID")
     if ! mv -T -n -- "$fresh" "$LOCAL" || [[ -e $fresh ]]; then
         rm -rf -- "$fresh"
         LOCAL=''
         fail 64 "job $SLURM_JOB_ID already has a launch running on $HOST" "wait for it, or scancel it"
     fi
+}
+
+# usage: folder::_name NODE-ID
+folder::_name() {
+    printf '%s\n' "${VERLJOB_LOCAL:-/tmp}/verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$1"
+}
+
+# usage: folder::adopt NODE-ID
+# Sets LOCAL to the folder that this job's killed node.sh left, once nobody holds it any more; returns 1 without one.
+folder::adopt() {
+    LOCAL=$(folder::_name "$1")
+    [[ -d $LOCAL ]] || return 1
+    exec 4< "$LOCAL"
+    flock --timeout 10 4 || say::warn "somebody still holds $LOCAL"
 }
 
 folder::remove() {

@@ -21,14 +21,14 @@ image::bring() {
 
 # A name without a slash belongs to no registry; one with a digest needs no second look when the node has it.
 image::_by_reference() {
-    local pulled=false
+    local refused=''
     if [[ $VERLJOB_IMAGE == */* ]] && ! { [[ $VERLJOB_IMAGE == *@* ]] && runtime::find "$VERLJOB_IMAGE"; }; then
         say::note "pulling $VERLJOB_IMAGE"
-        runtime::pull "$VERLJOB_IMAGE" && pulled=true
+        runtime::pull "$VERLJOB_IMAGE" || refused=$RUNTIME_SAID
         [[ -z $ENDING ]] || exit 143
-        $pulled || say::warn "the pull of $VERLJOB_IMAGE failed: $RUNTIME_SAID"
+        [[ -z $refused ]] || say::warn "the pull of $VERLJOB_IMAGE failed: $refused"
     fi
-    runtime::find "$VERLJOB_IMAGE" || fail 66 "node $HOST has no image $VERLJOB_IMAGE${RUNTIME_SAID:+ ($RUNTIME_SAID)}" \
+    runtime::find "$VERLJOB_IMAGE" || fail 66 "node $HOST has no image $VERLJOB_IMAGE${refused:+, and its pull failed: $refused}" \
         "push it to a registry that the nodes reach (VERLJOB_IMAGE=REGISTRY/NAME:TAG), or docker save it to a shared folder (VERLJOB_IMAGE=/PATH.tar), or docker load it on every node"
-    $pulled || say::note "using the $VERLJOB_IMAGE that the node has"
+    [[ -z $refused ]] || say::note "using the $VERLJOB_IMAGE that the node has"
 }

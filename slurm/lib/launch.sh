@@ -100,12 +100,18 @@ launch::_start() {
     srun=$!
     unset VERLJOB_TOKEN
     exec 8>&-
-    # shellcheck disable=SC2064 # this srun
-    trap "ENDING=\$SECONDS; kill -TERM $srun 2> /dev/null || :" TERM INT # it may have ended just now
-    process::await "$srun" "$LAUNCH_GRACE_S" || say::warn "srun is still there $LAUNCH_GRACE_S s after TERM"
+    trap launch::_pass_on TERM INT
+    process::await "$srun" "$LAUNCH_GRACE_S" || say::warn "the step is still there $LAUNCH_GRACE_S s after TERM"
     [[ -z $ENDING ]] || ENDING=$SECONDS # the listener's grace begins now
     process::await "$listener" 2 || say::warn "the step still has its stderr open"
     launch::_judge
+}
+
+# Who ends this script alone wants the job to end. srun itself answers TERM by killing its tasks at once.
+launch::_pass_on() {
+    [[ -z $ENDING ]] || return 0
+    ENDING=$SECONDS
+    scancel --signal=TERM "$SLURM_JOB_ID" || say::note "the step has ended already"
 }
 
 # Passes the step's stderr on, and files the verdicts in it.
@@ -120,9 +126,38 @@ launch::_listen() {
     done
 }
 
+# Waits no longer than this for nodes on which node.sh was killed.
+readonly LAUNCH_SWEEP_S=15
+
+# What a killed node.sh could not do itself: containers, folders and logs of the nodes that left no verdict.
+launch::_sweep() {
+    local -r count=$#
+    timeout "$LAUNCH_SWEEP_S" srun --overlap "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
+        "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
+        bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"
+}
+
 launch::_judge() {
+    rundir::silent
+    [[ ${#RUNDIR_SILENT[@]} == 0 || -n $ENDING ]] || launch::_sweep "${RUNDIR_SILENT[@]}"
     rundir::verdict || fail 76 "no node left a verdict" "read the lines above and $VERLJOB_RUN_DIR/nodes"
+    if [[ ${VERDICT[origin]} == signal && -z $ENDING && ${#RUNDIR_SILENT[@]} != 0 ]]; then
+        fail 76 "${RUNDIR_SILENT[*]} left no verdict: node.sh was killed there, or the node was lost" "see $VERLJOB_RUN_DIR/nodes"
+    elif [[ ${VERDICT[origin]} == signal && -n $ENDING ]]; then
+        launch::_who_ended_it
+    fi
     exit "${VERDICT[code]}"
+}
+
+# The nodes know a signal; only here it is known whose.
+launch::_who_ended_it() {
+    local now
+    printf -v now '%(%s)T' -1
+    if ((${SLURM_JOB_END_TIME:-0} > 0 && now + LAUNCH_GRACE_S >= SLURM_JOB_END_TIME)); then
+        VERDICT[cause]="the job reached its time limit, $JOB_LIMIT" VERDICT[fix]="ask for more: sbatch --time"
+    else
+        VERDICT[cause]="the job was ended from outside (scancel or preemption)" VERDICT[fix]=''
+    fi
 }
 
 # The EXIT trap: the last line, result.json where no node wrote one, and the code.
@@ -149,7 +184,7 @@ launch::_rehearse() {
         SLURM_NODEID=$id SLURMD_NODENAME=${NODES[id]} SLURM_NNODES=${#NODES[@]} SLURM_CPUS_PER_TASK=$NODE_CPUS \
             bash "$VERLJOB_HOME/slurm/node.sh" || fail "$?" "the container of ${NODES[id]} cannot be described" "see above"
     done
-    printf '\n# training, on the head, when the cluster is whole\n'
-    printf 'recipe %s\n' "$VERLJOB_RECIPE"
-    say::command python3 -m verl.trainer.main_ppo '<keys of the recipe>' ${OVERRIDES[@]+"${OVERRIDES[@]}"}
+    [[ $RECIPE != cluster ]] || return 0
+    printf '\n# the training, on the head, when the cluster is whole\n'
+    recipe::command "${#NODES[@]}" "${SLURM_GPUS_ON_NODE:-0}"
 }

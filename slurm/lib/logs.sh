@@ -32,13 +32,3 @@ logs::_masked() {
     done
     printf '%s\n' "$text"
 }
-
-# usage: logs::last_line FILE
-# Prints the last line of FILE that says something.
-logs::last_line() {
-    local line last=''
-    while IFS= read -r line; do
-        [[ $line =~ ^[[:space:]]*$ ]] || last=$line
-    done < <(tail -n 5 -- "$1")
-    printf '%s\n' "$last"
-}

@@ -8,6 +8,7 @@ mounts::collect() {
     export HF_HOME=${HF_HOME:-$HOME/.cache/huggingface} VERLJOB_DATA=${VERLJOB_DATA:-$HOME/.cache/verljob}
     export TRANSFORMERS_CACHE=$HF_HOME/hub
     CONTAINER_MOUNTS=() CONTAINER_TMPFS=() CONTAINER_WORKDIR=$SLURM_SUBMIT_DIR
+    mounts::_private
     mounts::_or_empty "$HOME" home
     mounts::_or_empty "$SLURM_SUBMIT_DIR" work
     for path in "$VERLJOB_RUN_DIR" "$VERLJOB_DATA" "$HF_HOME"; do
@@ -20,18 +21,22 @@ mounts::collect() {
         [[ $path != /* ]] || mounts::_existing "$path" "$path" ro
     done
     mounts::_add "$VERLJOB_HOME" "$VERLJOB_HOME" ro
+    [[ $VERLJOB_RECIPE != /* ]] || mounts::_existing "${VERLJOB_RECIPE%/*}" "${VERLJOB_RECIPE%/*}" ro
     [[ ! -e $HOME/.ssh ]] || CONTAINER_TMPFS+=("$HOME/.ssh") # keys stay on the host
-    mounts::_private
+    mounts::_places_in_tmp
 }
 
 # usage: mounts::_add SOURCE TARGET rw|ro
 # A folder inside one that is already there is left out: mounting it by its own would ask more of the engine, which
-# as root may not look into a home on a root-squashed file system.
+# as root may not look into a home on a root-squashed file system. The first of two for one target stays, so nobody's
+# folder takes the place of our own /tmp.
 mounts::_add() {
     local mount source target mode
     for mount in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
         IFS=$'\t' read -r source target mode <<< "$mount"
-        [[ $1 != "$2" || $source != "$target" || $mode != rw || $1/ != "$source"/* ]] || return 0
+        [[ $2 != "$target" ]] || return 0
+        [[ $1 == "$2" && $source == "$target" && $1 == "$source"/* ]] || continue
+        [[ $mode != rw && $3 == rw ]] || return 0
     done
     CONTAINER_MOUNTS+=("$1"$'\t'"$2"$'\t'"$3")
 }
@@ -74,7 +79,6 @@ mounts::_of_the_user() {
 mounts::_private() {
     local name
     export VERLJOB_LEASE=/run/verljob/lease VERLJOB_TOKEN_FILE=/run/verljob/token
-    mounts::_places_in_tmp
     mounts::_add "$LOCAL/tmp" /tmp rw
     for name in lease token secrets out; do mounts::_add "$LOCAL/$name" "/run/verljob/$name" rw; done
     for name in passwd group; do mounts::_add "$LOCAL/$name" "/etc/$name" ro; done

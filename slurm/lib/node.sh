@@ -51,7 +51,7 @@ node::_end() {
         folder::remove
     fi
     ports::release
-    say::note "$(verdict::sentence)"
+    ((SLURM_NODEID == 0)) || say::note "$(verdict::sentence)" # the head's is said by launch.sh
     exit "${VERDICT[code]}"
 }
 
@@ -60,6 +60,9 @@ node::_end() {
 node::_verdict() {
     if [[ -n ${LOCAL:-} && -r $LOCAL/out/verdict ]]; then
         verdict::read "$LOCAL/out/verdict"
+        # A signal that was not for this script came by docker stop, or the lease ended with the client or its engine.
+        [[ ${VERDICT[origin]} != signal || -n $ENDING ]] || verdict::set 76 self \
+            "the container on $HOST was ended from outside: by its client's or the engine's death, or by hand" "see $NODE_FOLDER/node.log"
     elif [[ -n ${VERDICT[code]:-} ]]; then
         return 0
     elif [[ -n $ENDING ]]; then
@@ -69,6 +72,21 @@ node::_verdict() {
     else
         verdict::set 69 self "node.sh stopped with $1 at ${NODE_FAILED_AT:-an unknown line}" "see $NODE_FOLDER/node.log"
     fi
+}
+
+# For launch.sh, when the job's node.sh was killed here: its container, its logs and its folder.
+node::sweep() {
+    local id=0 host
+    for host in ${VERLJOB_NODELIST_HOSTS//,/ }; do # a step of its own counts its nodes from 0
+        [[ $host != "$HOST" ]] || break
+        id=$((id + 1))
+    done
+    folder::adopt "$id" || return 0
+    runtime::remove "${LOCAL##*/}"
+    account::identity
+    LOCAL_TOKEN=$(< "$LOCAL/token")
+    logs::keep "$LOCAL/tmp/ray" "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
+    folder::remove
 }
 
 # Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.

@@ -3,6 +3,8 @@
 
 readonly RECIPE_DEFAULT=gsm8k_ppo
 
+shopt -s extglob # +( ) in recipe::command
+
 # usage: recipe::names
 recipe::names() {
     local file names=''
@@ -15,7 +17,8 @@ recipe::names() {
 }
 
 # usage: recipe::choose ARGUMENT...
-# Sets RECIPE_NAME, RECIPE (file, or `cluster`), RECIPE_PLATFORM, RECIPE_ACCELERATOR (true or false) and OVERRIDES.
+# Sets RECIPE_NAME, RECIPE (file, or `cluster`), RECIPE_PLATFORM, RECIPE_ACCELERATOR (true or false) and OVERRIDES. A
+# recipe is a name of slurm/recipes, or the path of a file that ends in .yaml.
 recipe::choose() {
     RECIPE_NAME=$RECIPE_DEFAULT
     if (($# > 0)) && [[ $1 != *=* && $1 != [+~]* ]]; then
@@ -27,6 +30,7 @@ recipe::choose() {
     if [[ $RECIPE_NAME == cluster ]]; then
         RECIPE=cluster
     else
+        [[ $RECIPE_NAME != *.yaml ]] || RECIPE=$(cd -- "${SLURM_SUBMIT_DIR:-$PWD}" && realpath -- "$RECIPE_NAME")
         [[ -r $RECIPE ]] || fail 64 "no recipe '$RECIPE_NAME'" "recipes are: $(recipe::names)"
         recipe::_read
     fi
@@ -55,4 +59,19 @@ recipe::_check_overrides() {
             || fail 64 "'$override' is no override of the recipe $RECIPE_NAME" "write key=value, +key=value or ~key"
         [[ $override != *$'\n'* ]] || fail 64 "the override ${override%%=*} has a line break in it" "write it on one line"
     done
+}
+
+# usage: recipe::command NODES GPUS
+# Prints, for a dry run, the training command as the recipe, the allocation and the user say it. verl_node reads the same
+# file as YAML, and adds the places of data, model, run directory and loggers.
+recipe::command() {
+    local line key value
+    local -a words=(python3 -m)
+    while IFS= read -r line; do
+        [[ $line =~ ^(module:|\ +[^#\ ]+:)\ +(.*)$ ]] || continue
+        key=${BASH_REMATCH[1]%:} value=${BASH_REMATCH[2]%%+([[:space:]])#*}
+        key=${key##+( )}
+        if [[ $key == module ]]; then words+=("$value"); else words+=("$key=$value"); fi
+    done < "$RECIPE"
+    say::command "${words[@]}" "trainer.nnodes=$1" "trainer.n_gpus_per_node=$2" ${OVERRIDES[@]+"${OVERRIDES[@]}"}
 }

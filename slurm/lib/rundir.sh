@@ -17,21 +17,31 @@ rundir::make() {
     printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}" > "$VERLJOB_OVERRIDES_FILE"
 }
 
+# usage: rundir::_file ID
+rundir::_file() {
+    printf '%s\n' "$VERLJOB_RUN_DIR/nodes/$1-${NODES[$1]}/verdict"
+}
+
+# Sets RUNDIR_SILENT to the nodes that left no verdict.
+rundir::silent() {
+    local id
+    RUNDIR_SILENT=()
+    for id in "${!NODES[@]}"; do
+        [[ -e $(rundir::_file "$id") ]] || RUNDIR_SILENT+=("${NODES[id]}")
+    done
+}
+
 # usage: rundir::verdict
 # Sets VERDICT to the one that stands for the job: the head's when it ended by itself, else that of the lowest node
 # that did, else the head's. Returns 1 when no node left one.
 rundir::verdict() {
-    local -a files=()
-    local file id
-    for file in "$VERLJOB_RUN_DIR"/nodes/*/verdict; do
-        id=${file%/verdict}
-        id=${id##*/}
-        [[ ! -e $file ]] || files[${id%%-*}]=$file
+    local id file first=''
+    for id in "${!NODES[@]}"; do # in the order of the nodes
+        file=$(rundir::_file "$id")
+        [[ -e $file ]] || continue
+        ! verdict::read_origin "$file" || return 0
+        first=${first:-$file}
     done
-    ((${#files[@]} > 0)) || return 1
-    for id in "${!files[@]}"; do # in the order of the nodes
-        ! verdict::read_origin "${files[id]}" || return 0
-    done
-    id=("${!files[@]}")
-    verdict::read "${files[${id[0]}]}"
+    [[ -n $first ]] || return 1
+    verdict::read "$first"
 }

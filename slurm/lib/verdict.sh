@@ -97,5 +97,6 @@ verdict::receive() {
         mkdir -p -- "$folder"
         verdict::write "$folder/verdict"
     fi
-    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} != self ]] || verdict::sentence
+    # The head's own is said last, as the job's.
+    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} != self || ${fields[1]} == 0-* ]] || verdict::sentence
 }

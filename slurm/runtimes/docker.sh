@@ -3,7 +3,7 @@
 # what can it not limit? It reads CONTAINER_… and never Slurm. RUNTIME_SAID is the engine's last word on a failure.
 
 # Seconds that the engine may take to answer anything but a pull or a load.
-readonly DOCKER_TIMEOUT_S=20
+readonly DOCKER_TIMEOUT_S=60
 
 # usage: docker::_ask ARGUMENT...
 # Runs docker; sets DOCKER_ANSWER to what it said, and RUNTIME_SAID to the last line of that when it failed.
@@ -120,6 +120,16 @@ runtime::unlimited() {
 # usage: runtime::signal NAME SIGNAL
 runtime::signal() {
     docker::_ask kill --signal "$2" "$1"
+}
+
+# usage: runtime::last_words LOG
+# Prints why `docker run` failed, which the client says in a line before its hint at --help.
+runtime::last_words() {
+    local line last=''
+    while IFS= read -r line; do
+        [[ $line != docker:\ * ]] || last=${line#docker: }
+    done < "$1"
+    printf '%s\n' "${last:-it did not say why}"
 }
 
 # usage: runtime::ran_out_of_memory NAME

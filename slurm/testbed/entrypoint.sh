@@ -50,7 +50,7 @@ _main() {
     munge_key 60
     slurm_config
     if [[ $HOSTNAME == login ]]; then homes; else stand_in_gpus; fi
-    exec runsvdir -P /etc/service
+    exec runsvdir -P /etc/testbed/service
 }
 
 _main "$@"

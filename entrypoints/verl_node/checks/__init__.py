@@ -28,7 +28,10 @@ CHECKS: tuple[Check, ...] = (
 
 
 def run(settings: Settings, gpus: int, *, say: Callable[[str], None], checks: Sequence[Check] = CHECKS) -> None:
-    """Run every check; say each warning. Raises CheckFailed with all failures, PermissionMissing if permission is all."""
+    """Run every check; say each warning.
+
+    Raises CheckFailed with everything that failed, PermissionMissing where that is only permissions.
+    """
     failures = []
     for check in checks:
         result = check(settings, gpus)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """``severity`` is ok, warn, fail (69) or permission (77); ``seen`` says what was seen and wanted, ``fix`` what to do."""
+    """``severity`` is ok, warn, fail (69) or permission (77); ``seen`` is what was seen and wanted."""
 
     severity: str
     seen: str = ""

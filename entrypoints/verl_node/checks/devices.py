@@ -20,8 +20,14 @@ def gpus_are_visible(settings: Settings, gpus: int) -> Result:
     absent = [device for device in CONTROL[settings.platform] if not os.path.exists(device)]
     seen = masks.visible_devices(settings.platform)
     if absent or seen < gpus:
-        what = f"{seen} GPU devices are visible, {gpus} are the job's" + (f"; {', '.join(absent)} is missing" if absent else "")
-        return Result("fail", f"{what}.", "Pass the devices into the container; compare with `ls -l /dev/dri /dev/kfd /dev/nvidia*`.")
+        what = f"{seen} GPU devices are visible, {gpus} are the job's" + (
+            f"; {', '.join(absent)} is missing" if absent else ""
+        )
+        return Result(
+            "fail",
+            f"{what}.",
+            "Pass the devices into the container; compare with `ls -l /dev/dri /dev/kfd /dev/nvidia*`.",
+        )
     devices = [*CONTROL[settings.platform], *glob(masks.DEVICES[settings.platform])]
     closed = [device for device in devices if not os.access(device, os.R_OK | os.W_OK)]
     if closed:

@@ -35,12 +35,16 @@ def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
         return OK
-    return Result("warn", f"{limit} bytes may be locked, RDMA wants no limit.", "Start the container with --ulimit memlock=-1.")
+    return Result(
+        "warn", f"{limit} bytes may be locked, RDMA wants no limit.", "Start the container with --ulimit memlock=-1."
+    )
 
 
 def _at_least(limit: int, wanted: int, what: str, name: str, severity: str) -> Result:
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return OK
     return Result(
-        severity, f"{limit} {what} are allowed, at least {wanted} are wanted.", f"Start the container with --ulimit {name}={wanted}."
+        severity,
+        f"{limit} {what} are allowed, at least {wanted} are wanted.",
+        f"Start the container with --ulimit {name}={wanted}.",
     )

@@ -8,8 +8,8 @@ from verl_node.checks.answer import OK, Result
 from verl_node.settings import Settings
 
 GIB = 1 << 30
-# By platform: below the first number (bytes) a job fails, below the second it is slow. Docker's default is 64 MiB, which
-# NCCL does not survive ("Error while creating shared memory segment", EasyR1#228); on CPU Ray falls back to the disk.
+# By platform: below the first number (bytes) a job fails, below the second it is slow. Docker's default is 64 MiB,
+# which NCCL does not survive ("Error while creating shared memory segment", EasyR1#228); on CPU Ray turns to the disk.
 SHARED = {"cpu": (0, GIB), "cuda": (8 * GIB, 32 * GIB), "rocm": (8 * GIB, 32 * GIB)}
 
 

@@ -15,8 +15,10 @@ from verl_node.errors import PermissionMissing
 Message = dict[str, Any]
 
 LINE_LIMIT = 1 << 20
+# scancel reaches all nodes at once: the end of another node may be seen before our own signal, which then tells more.
+OWN_SIGNAL_GRACE_S = 1.0
 _HANDSHAKE_TIMEOUT_S = 10.0
-# A host that vanishes without a word is noticed after 5 + 3 × 3 s, also when we only listen.
+# A host that vanishes without a word is noticed after 5 + 3 * 3 s, also when we only listen.
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 14000}
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from dataclasses import asdict
+from typing import Any
 
-from verl_node.control.channel import LINE_LIMIT, Channel, Message, prove
+from verl_node.control.channel import LINE_LIMIT, OWN_SIGNAL_GRACE_S, Channel, Message, prove
 from verl_node.errors import BadSettings, ClusterLost, ClusterNotFormed, NodeError
 from verl_node.events import Event
 from verl_node.identity import Identity
 from verl_node.result import Verdict
 from verl_node.wait import Deadline, until
 
-_OWN_SIGNAL_GRACE_S = 1.0  # scancel reaches all nodes at once: a worker's end may be seen before our own signal
 _GOODBYE_S = 1.0
 
 
@@ -35,10 +35,10 @@ class Peers:
         self._by_hand = not hosts
         self._token = token
         self._take_event = take_event
-        self._failure: Optional[NodeError] = None
+        self._failure: NodeError | None = None
         self._failed = asyncio.Event()
         self._ending = False
-        self._server: Optional[asyncio.AbstractServer] = None
+        self._server: asyncio.AbstractServer | None = None
         self.here: dict[int, Peer] = {}
 
     async def listen(self, port: int) -> None:
@@ -47,7 +47,8 @@ class Peers:
             self._server = await asyncio.start_server(self._serve, None, port, limit=LINE_LIMIT)
         except OSError as error:
             raise BadSettings(
-                f"The control port {port} cannot be used: {error}.", fix="Set VERLJOB_HEAD_PORTS=control,gcs,dashboard to free ports."
+                f"The control port {port} cannot be used: {error}.",
+                fix="Set VERLJOB_HEAD_PORTS=control,gcs,dashboard to free ports.",
             ) from error
 
     async def all_here(self, deadline: Deadline) -> list[Identity]:
@@ -72,6 +73,10 @@ class Peers:
             host=self._hosts[numbers[0]],
         )
 
+    def reached_address(self) -> str:
+        """Return the address of the head that the first worker reached it at; empty without workers."""
+        return self.here[min(self.here)].channel.local_address if self.here else ""
+
     def tell(self, kind: str, **fields: Any) -> None:
         """Send a message to every worker."""
         for peer in self.here.values():
@@ -90,7 +95,7 @@ class Peers:
     async def end(self, verdict: Verdict) -> None:
         """Tell every worker how the job ended, give them a moment to hear it, and hang up."""
         self._ending = True
-        self.tell("end", code=verdict.code, stage=verdict.stage, host=verdict.host, cause=verdict.cause, fix=verdict.fix)
+        self.tell("end", verdict=asdict(verdict))
         gone = Deadline(_GOODBYE_S)
         await until(lambda: not self.here, deadline=gone, poll_s=0.05)
         for peer in list(self.here.values()):
@@ -120,7 +125,11 @@ class Peers:
         number = identity.node_id
         why = ""
         if not 0 < number < len(self._hosts):
-            why = f"the cluster has all of its {len(self._hosts)} nodes" if self._by_hand else f"there is no node {number}"
+            why = (
+                f"the cluster has all of its {len(self._hosts)} nodes"
+                if self._by_hand
+                else f"there is no node {number}"
+            )
         elif number in self.here:
             why = f"node {number} is already here from {self.here[number].channel.remote_address}"
         if why or self._ending:
@@ -149,7 +158,7 @@ class Peers:
         if verdict is not None and verdict.origin == "self":
             self._report(verdict.error())
             return
-        await asyncio.sleep(_OWN_SIGNAL_GRACE_S)
+        await asyncio.sleep(OWN_SIGNAL_GRACE_S)
         how = "its connection ended without a word." if verdict is None else verdict.cause
         self._report(
             ClusterLost(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from verl_node.data import demo, gsm8k, math, raw, store
 from verl_node.errors import BadTrainingConfig
@@ -23,7 +23,7 @@ class DataSet(NamedTuple):
     """How one data set is made; ``origin`` is None for one that the project writes itself."""
 
     rows: Callable[[str, Iterable[Row]], list[Row]]
-    origin: Optional[raw.Origin]
+    origin: raw.Origin | None
     revision: str
 
 
@@ -61,8 +61,8 @@ def ensure(name: str, data_dir: Path, source: Path | None = None) -> DataFiles:
 
 def _write(data_set: DataSet, files: raw.Files | None, target: Path) -> None:
     # pyarrow is in every image and in no unit test: only the writing of the result needs it.
-    import pyarrow  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow
+    from pyarrow import parquet
 
     for split in raw.SPLITS:
         rows = raw.read(files[split]) if files else demo.raw_rows(split)

@@ -27,8 +27,8 @@ class Origin(NamedTuple):
 def local(origin: Origin, source: Path) -> Files | None:
     """The raw files under ``source``, None where there are none.
 
-    Looked for in <source>/<name>, <source>/<repository>, <source>/<the repository's last part> and <source>, each with and
-    without the hub's own subfolder: a clone of the repository serves as well as two files.
+    Looked for in <source>/<name>, <source>/<repository>, <source>/<its last part> and <source>, each with and without
+    the hub's own subfolder: a clone of the repository serves as well as two files.
     """
     last = origin.repository.rpartition("/")[2]
     for root in (source / origin.name, source / origin.repository, source / last, source):
@@ -78,7 +78,7 @@ def read(paths: list[Path]) -> Iterator[dict[str, Any]]:
             with path.open(encoding="utf-8") as lines:
                 yield from (json.loads(line) for line in lines if line.strip())
         else:
-            from pyarrow import parquet  # noqa: PLC0415 - in every image, in no unit test
+            from pyarrow import parquet
 
             yield from parquet.read_table(path).to_pylist()
 

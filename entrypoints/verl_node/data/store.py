@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -21,38 +22,53 @@ POLL_S = 0.2
 
 
 def is_whole(folder: Path, fingerprint: str) -> bool:
-    """Whether ``folder`` was made from ``fingerprint`` and every file still has the size and SHA-256 of its manifest."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        files: dict[str, dict[str, object]] = manifest["files"]
-        return bool(manifest["fingerprint"] == fingerprint) and all(
-            _entry(folder / name) == entry for name, entry in files.items()
-        )
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    """Whether ``folder`` was made from ``fingerprint`` and every file has the size and SHA-256 of its manifest.
+
+    Raises:
+        PermissionMissing: The account may not read it.
+        InputUnavailable: The disk cannot be read.
+    """
+    with _explained(folder):
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text())
+            files: dict[str, dict[str, object]] = manifest["files"]
+            return bool(manifest["fingerprint"] == fingerprint) and all(
+                _entry(folder / name) == entry for name, entry in files.items()
+            )
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
+            return False
 
 
 def make(folder: Path, write: Callable[[Path], None], *, fingerprint: str) -> Path:
     """``folder``, made by ``write`` unless it is there whole.
 
-    ``write`` fills a folder beside it, which then takes its place by rename: a reader sees the old one or the new one. A
-    lock keeps others from doing the work twice; where the file system has no locks the rename alone decides, and
-    a node that comes second takes what the first one made.
+    ``write`` fills a folder beside it, which then takes its place by rename: a reader sees the old one or the new
+    one. A lock keeps others from doing the work twice; where the file system has no locks the rename alone decides,
+    and a node that comes second takes what the first one made.
 
     Raises:
         PermissionMissing: The account may not write there.
         InputUnavailable: The disk is full, or somebody else holds the lock for LOCK_TIMEOUT_S.
     """
-    try:
+    with _explained(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder):
             if not is_whole(folder, fingerprint):
                 _replace(folder, write, fingerprint)
-    except PermissionError as error:
-        raise PermissionMissing(f"{error.filename} may not be written.", fix="Set VERLJOB_DATA to a folder of yours.") from error
-    except OSError as error:
-        raise InputUnavailable(f"{folder} cannot be made: {error}.", fix="Set VERLJOB_DATA to a disk with room.") from error
     return folder
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        cause = f"This account may not use {error.filename or folder}."
+        raise PermissionMissing(cause, fix="Set VERLJOB_DATA to a folder of yours.") from error
+    except OSError as error:
+        raise InputUnavailable(
+            f"{folder} cannot be used: {error}.", fix="Set VERLJOB_DATA to a disk with room."
+        ) from error
 
 
 def _replace(folder: Path, write: Callable[[Path], None], fingerprint: str) -> None:
@@ -77,8 +93,12 @@ def _take_place(own: Path, folder: Path, fingerprint: str) -> None:
                 return
             folder.rename(aside)
             shutil.rmtree(aside)
-        with contextlib.suppress(FileExistsError, OSError):
+        try:
             own.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        else:
             return
     raise OSError(f"others keep replacing {folder}")
 

@@ -37,7 +37,8 @@ class Release:
         if old := _longest_prefix(override.key, self.gone):
             new = self.gone[old] + override.key[len(old) :]
             raise BadTrainingConfig(
-                f"{override.key} is a key of an older verl; verl {self.series} has none of that name.", fix=f"Say {new}."
+                f"{override.key} is a key of an older verl; verl {self.series} has none of that name.",
+                fix=f"Say {new}.",
             )
         if old := _longest_prefix(override.key, self.rename):
             new = self.rename[old] + override.key[len(old) :]
@@ -59,8 +60,7 @@ def load(version: str, folder: Path = FOLDER) -> Release:
     """
     tables = {_series(path.stem[len("verl-") :]): path for path in folder.glob("verl-*.yaml")}
     wanted = _series(version)
-    if wanted > max(tables):
-        wanted = max(tables)
+    wanted = min(wanted, max(tables))
     if wanted not in tables:
         known = ", ".join(f"{major}.{minor}" for major, minor in sorted(tables))
         raise BadTrainingConfig(

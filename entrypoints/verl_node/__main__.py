@@ -1,0 +1,86 @@
+"""`node`: one node of a job, or of a cluster by hand, from its settings to its verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from verl_node import head, lease, tree, worker
+from verl_node.errors import NodeError
+from verl_node.node import Node
+from verl_node.result import Verdict
+from verl_node.settings import Settings
+from verl_node.signals import Signals
+from verl_node.wait import unless
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Be a node; return its exit code (docs/flow.md). Only here an error becomes one."""
+    options = _parse(arguments)
+    try:
+        node = Node(_settings(options))
+    except NodeError as error:
+        return _refuse(error)
+    return asyncio.run(_live(node))
+
+
+async def _live(node: Node) -> int:
+    signals = Signals()
+    tree.adopt_orphans()
+    watchers = [signals.watch(), *([lease.watch(node.settings.lease)] if node.settings.lease else [])]
+    try:
+        verdict = await unless(*watchers, story=worker.follow(node) if node.settings.joins else head.lead(node))
+        code = 0 if node.settings.joins else verdict.code  # a worker that heard how the job ended did its part
+    except NodeError as error:
+        verdict = Verdict.of(error, stage=node.journal.phase, host=node.host)
+        code = verdict.code
+    except Exception as error:  # a mistake of ours: shown whole, but nothing may be left behind for it
+        traceback.print_exc()
+        verdict = _mistake(node, error)
+        code = verdict.code
+    await node.conclude(verdict)
+    print(verdict.sentence(), flush=True)  # noqa: T201
+    return code
+
+
+def _mistake(node: Node, error: Exception) -> Verdict:
+    cause = f"verl_node made a mistake: {type(error).__name__}: {error}."
+    return Verdict(NodeError.code, "self", node.journal.phase, node.host, cause, "Report it with the lines above.")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    settings = Settings.from_env(os.environ)
+    if options.join:
+        return settings.joined_by_hand(options.join, gpus=options.gpus)
+    if options.head:
+        return settings.headed_by_hand(nodes=options.nodes, gpus=options.gpus)
+    return settings
+
+
+def _refuse(error: NodeError) -> int:
+    """Report settings that make no node: there is no host yet whose verdict could be filed, so the line is all."""
+    verdict = Verdict.of(error, stage="checks", host=os.uname().nodename)
+    print(verdict.sentence(), flush=True)  # noqa: T201
+    return verdict.code
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="node", description=__doc__)
+    role = parser.add_mutually_exclusive_group()
+    role.add_argument("--head", action="store_true", help="lead a cluster by hand, without Slurm")
+    role.add_argument("--join", metavar="HOST:PORT", help="join the head there; `node --head` prints the line to type")
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="how many machines the cluster has, this one included (--head)"
+    )
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="GPUs that each machine gives; by default all that are visible"
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

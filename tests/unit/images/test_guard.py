@@ -1,0 +1,158 @@
+"""The guard of a build: it holds what the base has, and notices what slipped through."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from images.render import TEMPLATES
+
+SITE = "/opt/base/lib/site-packages"
+BASE = {"torch": "2.5.0+rocm6.2", "numpy": "1.26.4", "pip": "24.0"}
+LOCK = ["numpy==2.0.2", "ray==2.44.1", "tensordict==0.6.2", "verl==0.4.1", "aiohttp==3.9.0"]
+
+
+@pytest.fixture
+def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, in an environment that `have` makes."""
+    spec = importlib.util.spec_from_file_location("guard", TEMPLATES / "guard.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    monkeypatch.setattr(module, "STUBBED", tmp_path / "cannot-import")
+    return module
+
+
+@pytest.fixture
+def have(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set what is installed, and what `pip check` complains about."""
+
+    def set_environment(packages: dict[str, str], conflicts: list[str] | None = None, location: str = SITE) -> None:
+        found = {name: {"version": version, "location": location} for name, version in packages.items()}
+        monkeypatch.setattr(guard, "installed", lambda: found)
+        monkeypatch.setattr(guard, "conflicts", lambda: conflicts or [])
+
+    return set_environment
+
+
+@pytest.fixture
+def recorded(guard: ModuleType, have: Callable[..., None], tmp_path: Path) -> Path:
+    (tmp_path / "lock.txt").write_text("\n".join(LOCK))
+    have(BASE, ["oldpkg 1.0 requires gone, which is not installed."])
+    bare = ["tensordict==0.6.2", "verl==0.4.1"]
+    guard.record(["torch", "aiter"], tmp_path / "lock.txt", ["ray[default]==2.44.1"], bare, ["torch==2.5.0"])
+    return tmp_path
+
+
+def test_constraints_hold_the_protected_at_the_bases_own_version(recorded: Path) -> None:
+    assert (recorded / "constraints.txt").read_text().splitlines()[0] == "torch==2.5.0+rocm6.2"
+
+
+def test_what_the_base_has_stays_and_the_lock_decides_the_rest(recorded: Path) -> None:
+    constraints = (recorded / "constraints.txt").read_text()
+
+    assert "numpy" not in constraints
+    assert "aiohttp==3.9.0" in constraints.split()
+    assert (recorded / "requirements.txt").read_text().split() == ["ray[default]==2.44.1", "aiohttp==3.9.0"]
+
+
+def test_a_base_that_is_not_as_the_catalog_says_is_remarked(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lock.txt").write_text("")
+    have({"torch": "2.6.0"})
+
+    guard.record(["torch"], tmp_path / "lock.txt", [], [], ["torch==2.5.0", "vllm==0.6.4"])
+
+    said = capsys.readouterr().out
+    assert "this base has torch 2.5.0, it has 2.6.0" in said
+    assert "this base has vllm 0.6.4, it has none" in said
+
+
+def test_an_untouched_base_with_the_pins_passes(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
+    have({**BASE, "ray": "2.44.1"}, ["oldpkg 1.0 requires gone, which is not installed."])
+
+    guard.verify(["ray==2.44.1"], ["json"], [])
+
+
+@pytest.mark.parametrize("changed", [{"torch": "2.5.0"}, {"torch": "2.11.0+cu130"}])
+def test_another_version_of_a_protected_package_ends_the_build(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, changed: dict[str, str]
+) -> None:
+    have({**BASE, **changed})
+
+    with pytest.raises(SystemExit, match=r"torch was 2\.5\.0\+rocm6\.2 in /opt/base"):
+        guard.verify([], [], [])
+
+
+def test_the_same_version_in_another_place_ends_the_build(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have(BASE, location="/usr/local/lib")
+
+    with pytest.raises(SystemExit, match=r"torch was .* now it is .*/usr/local/lib"):
+        guard.verify([], [], [])
+
+
+def test_a_protected_package_that_is_gone_ends_the_build(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have({"numpy": "1.26.4"})
+
+    with pytest.raises(SystemExit, match="now it is None"):
+        guard.verify([], [], [])
+
+
+def test_a_pin_that_is_not_what_is_installed_ends_the_build(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have({**BASE, "ray": "2.45.0"})
+
+    with pytest.raises(
+        SystemExit, match=r"(?s)ray should be 2\.44\.1, it is 2\.45\.0.*vllm should be 0\.6\.3, it is missing"
+    ):
+        guard.verify(["ray==2.44.1", "vllm==0.6.3"], [], [])
+
+
+def test_a_pin_without_a_local_version_means_any_build(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have({**BASE, "vllm": "0.6.3+rocm621"})
+
+    guard.verify(["vllm==0.6.3"], [], [])
+
+
+def test_a_new_conflict_ends_the_build_unless_it_is_known(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have(BASE, ["tensordict 0.6.2 has requirement torch>=2.5.0, but you have torch 2.5.0a0+git1234567."])
+
+    guard.verify([], [], ["tensordict:torch"])
+    with pytest.raises(SystemExit, match="pip check: tensordict"):
+        guard.verify([], [], ["tensordict:numpy"])
+
+
+def test_a_failing_import_ends_the_build_with_its_reason(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have(BASE)
+
+    with pytest.raises(SystemExit, match="import no_such_module: ModuleNotFoundError"):
+        guard.verify([], ["json", "no_such_module"], [])
+
+
+def test_an_import_that_a_stand_in_cannot_carry_is_said_to_be_untried(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    have(BASE)
+    (recorded / "cannot-import").write_text("no_such_module\n")
+
+    guard.verify([], ["no_such_module"], [])
+
+    assert "NOT TRIED: import no_such_module" in capsys.readouterr().out
