@@ -64,11 +64,11 @@ def demo(_: Context) -> None:
     raise Exit(code=code)
 
 
-@task(name="images", help={"layers": "an image: what takes its space, layer by layer"})
-def show_images(_: Context, layers: str = "") -> None:
+@task(name="images", help={"space": "an image: what takes its space"})
+def show_images(_: Context, space: str = "") -> None:
     """Show the variants with their pins, and what is built here."""
     with reported():
-        say(listing.layers(layers) if layers else listing.table(Catalog.read()))
+        say(listing.space(space) if space else listing.table(Catalog.read()))
 
 
 @task(name="render", help={"stdout": "print instead of writing dockerfiles/rendered/"})
@@ -184,11 +184,11 @@ def cluster_push(_: Context, image: str = "verl.cpu:latest") -> None:
         say(testbed.Cluster.running().push(image))
 
 
-@task
-def cluster_down(_: Context) -> None:
-    """Remove the rehearsal cluster; its images and what was pushed stay, so that the next one starts quickly."""
+@task(help={"caches": "also remove the cluster's images and what was pushed, which make the next start quick"})
+def cluster_down(_: Context, caches: bool = False) -> None:
+    """Remove the rehearsal cluster."""
     with reported():
-        testbed.Cluster(testbed.MAX_NODES).down()
+        testbed.Cluster(testbed.MAX_NODES).down(caches=caches)
 
 
 _testbed = Collection("testbed")

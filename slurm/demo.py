@@ -16,6 +16,7 @@ FLAGS = ["--nodes=2", "--gpus-per-node=1", "--cpus-per-task=4", "--mem=8G", "--t
 # Slurm ends the job at --time; the rest is for its last words.
 JOB_TIMEOUT_S = 27 * 60
 POLL_S = 2.0
+LAST_LINES = 30
 
 Say = Callable[[str], None]
 
@@ -28,8 +29,9 @@ def run(image: str, base: str, folder: Path, *, say: Say) -> int:
     :param folder: where the run directory and the job's output are copied to; what was there is removed.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    cluster, watch = Cluster(2), Stopwatch(say)
+    cluster, watch = Cluster(2, name="verljob-demo"), Stopwatch(say)
     try:
+        cluster.down()  # what a demo left that was killed; its /home would tell old stories
         cluster.up(base)
         watch.lap(f"cluster    a login node, a registry and {len(cluster.nodes)} compute nodes are up")
         reference = cluster.push(image)
@@ -37,12 +39,16 @@ def run(image: str, base: str, folder: Path, *, say: Say) -> int:
         home = cluster.sync_checkout()
         number = cluster.sbatch([*FLAGS, "slurm/launch.sh", "demo_cpu"], environment={"VERLJOB_IMAGE": reference})
         say(f"sbatch     {' '.join(FLAGS)} slurm/launch.sh demo_cpu: job {number}, as submitter in {home}")
-        job = follow(cluster, number, f"{home}/verljob/{number}/attempt-1", say)
+        run_dir = f"{home}/verljob/{number}/attempt-1"
+        job = follow(cluster, number, run_dir, say)
         watch.lap(f"job        {job.state}")
-        return conclude(cluster, job, f"{home}/verljob/{number}/attempt-1", folder, say)
+        collect(cluster, [job.output, run_dir], folder)
     finally:
         cluster.down()
         watch.lap("cluster    removed")
+    say(f"\n{summary(folder / Path(run_dir).name, job)}")
+    # A job that Slurm ended has no code of its own.
+    return job.code or int(job.state != "COMPLETED")
 
 
 class Stopwatch:
@@ -62,30 +68,48 @@ class Stopwatch:
 def follow(cluster: Cluster, number: int, run_dir: str, say: Say) -> Job:
     """Tell what a job does until it ends; raises JobUnfinished at the deadline."""
     deadline = time.monotonic() + JOB_TIMEOUT_S
-    told = {"events.jsonl": 0, "metrics.jsonl": 0}
+    story = Story(cluster, run_dir, say)
     while time.monotonic() < deadline:
         job = cluster.job(number)
-        for name in told:
-            seen = records.read(cluster.read(f"{run_dir}/{name}"))
-            for line in filter(None, map(records.sentence, seen[told[name] :])):
-                say(line)
-            told[name] = len(seen)
+        story.go_on(job)
         if job.ended:
             return job
         time.sleep(POLL_S)
     raise JobUnfinished(f"Job {number} has not ended after {JOB_TIMEOUT_S} s.")
 
 
-def conclude(cluster: Cluster, job: Job, run_dir: str, folder: Path, say: Say) -> int:
-    """Copy what the job left behind, tell the summary and return the job's exit code, never 0 for a failure."""
+class Story:
+    """Tells what is new: launch.sh's own words until the nodes report, then events and training steps."""
+
+    def __init__(self, cluster: Cluster, run_dir: str, say: Say) -> None:
+        self._cluster = cluster
+        self._run_dir = run_dir
+        self._say = say
+        self._told: dict[str, int] = {}
+
+    def go_on(self, job: Job) -> None:
+        """Tell what was written since the last call."""
+        events = self._records("events.jsonl")
+        if not events:
+            self._tell("output", self._cluster.read(job.output).splitlines())
+        self._tell("events", list(map(records.sentence, events)))
+        self._tell("metrics", list(map(records.sentence, self._records("metrics.jsonl"))))
+
+    def _records(self, name: str) -> list[records.Record]:
+        return records.read(self._cluster.read(f"{self._run_dir}/{name}"))
+
+    def _tell(self, source: str, lines: list[str]) -> None:
+        for line in filter(None, lines[self._told.get(source, 0) :]):
+            self._say(line)
+        self._told[source] = len(lines)
+
+
+def collect(cluster: Cluster, paths: list[str], folder: Path) -> None:
+    """Copy what a job left behind to ``folder``; what it did not come to make is left out."""
     login = cluster.host("login")
-    login.fetch(job.output, folder)
-    if not login.run(["test", "-d", run_dir], check=False).code:
-        login.fetch(run_dir, folder)
-    say("\n" + summary(folder / "attempt-1", job))
-    if job.state != "COMPLETED":
-        say("\n".join((folder / Path(job.output).name).read_text(errors="replace").splitlines()[-30:]))
-    return job.code or (0 if job.state == "COMPLETED" else 1)
+    for path in paths:
+        if not login.run(["test", "-e", path], check=False).code:
+            login.fetch(path, folder)
 
 
 def summary(run_dir: Path, job: Job) -> str:
@@ -93,18 +117,21 @@ def summary(run_dir: Path, job: Job) -> str:
     result = json.loads(_text(run_dir / "result.json") or "{}")
     steps = [record for record in records.read(_text(run_dir / "metrics.jsonl")) if "step" in record]
     seconds = result.get("phases") or records.phases(records.read(_text(run_dir / "events.jsonl")))
+    output = run_dir.parent / Path(job.output).name
     shards = sorted(path.relative_to(run_dir) for path in run_dir.glob("checkpoints/global_step_*/actor/model_*.pt"))
     lines = [
-        f"job {job.id}    {job.state}, exit code {job.code}, on {job.nodes}",
-        *([f"cause      {result['cause']} {result.get('fix') or ''}"] if result.get("cause") else []),
+        f"{f'job {job.id}':<10} {job.state}, exit code {job.code}, on {job.nodes}",
+        *([f"cause      {result['cause']} {result.get('fix') or ''}"] if result.get("code") else []),
         "phases     " + ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items()),
-        *(f"training   {records.step_sentence(record)}" for record in steps),
+        *(f"training   {records.step(record)}" for record in steps),
         *(f"checkpoint {shard}" for shard in shards),
         f"files      {run_dir}: result.json, events.jsonl, metrics.jsonl, nodes/<node>/, checkpoints/",
-        f"output     {run_dir.parent / Path(job.output).name}",
+        f"output     {output}",
     ]
+    if job.state != "COMPLETED":
+        lines += ["its last lines:", *_text(output).splitlines()[-LAST_LINES:]]
     return "\n".join(lines)
 
 
 def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    return path.read_text(errors="replace") if path.exists() else ""

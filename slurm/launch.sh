@@ -8,6 +8,7 @@
 #SBATCH --no-requeue
 # Runs verl on every node of an allocation:   sbatch [flags] slurm/launch.sh [RECIPE] [hydra overrides]
 # GPUs, CPUs, memory, time and partition are the site's and the job's: give them as flags (docs/platforms.md).
+# shellcheck disable=SC2034 # some of what is set here is read by the libraries
 set -Eeuo pipefail
 
 readonly LAUNCH_VERSION=0.1.0 # node.sh has the same line
@@ -43,13 +44,12 @@ _folders() {
     [[ $JOB_RECORD == *$'\n   Command='* ]] || return 0
     command=${JOB_RECORD#*$'\n'   Command=}
     command=${command%%$'\n'   WorkDir=*}
-    if [[ $command == '(null)' ]]; then
-        printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR"
-        return
-    fi
     (($# == 0)) || command=${command%" $*"}
     [[ $command == /* ]] || command=$SLURM_SUBMIT_DIR/$command
-    for script in "$command" "$(readlink -f -- "$command")"; do printf '%s\n' "${script%/*}"; done
+    case $command in
+        *'/(null)') printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR" ;;
+        *) dirname -- "$command" "$(readlink -f -- "$command" || printf '%s' "$command")" ;;
+    esac
 }
 
 # usage: _find_home ARGUMENT...
@@ -66,7 +66,7 @@ _find_home() {
         done < <(_folders "$@")
     fi
     printf 'verdict: 64 (launch on %s): no slurm/node.sh of version %s in %s — export VERLJOB_HOME=%s\n' "$HOST" "$LAUNCH_VERSION" \
-        "${VERLJOB_HOME:-$(_folders "$@" | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
+        "${VERLJOB_HOME:-$(_folders "$@" | uniq | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
     exit 64
 }
 

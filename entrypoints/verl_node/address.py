@@ -29,6 +29,16 @@ def own(head_node: str = "") -> str:
     return "127.0.0.1"
 
 
+def numeric(host: str) -> str:
+    """Return the address that a name resolves to, as Ray wants it. Raises BadSettings."""
+    found = _resolve(host)
+    if not found:
+        raise BadSettings(
+            f"The name {host!r} does not resolve here.", fix="Give an address, or a name that every node knows."
+        )
+    return found[0]
+
+
 def join(host: str, port: int) -> str:
     """Return ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

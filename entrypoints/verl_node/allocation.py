@@ -73,7 +73,9 @@ def _hosts(environ: Mapping[str, str]) -> tuple[str, ...]:
     hosts = tuple(hostlist.expand(nodelist)) if nodelist else ()
     told = tuple(filter(None, environ.get("VERLJOB_NODELIST_HOSTS", "").split(",")))
     if hosts and told and hosts != told:
-        raise _contradiction(f"SLURM_JOB_NODELIST {nodelist!r} reads as {','.join(hosts)}, but scontrol says {told}")
+        raise _contradiction(
+            f"SLURM_JOB_NODELIST {nodelist!r} reads as {','.join(hosts)}, but scontrol says {','.join(told)}"
+        )
     return hosts or told
 
 

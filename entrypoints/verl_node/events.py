@@ -94,10 +94,13 @@ class Journal:
 
 
 def to_file(path: Path) -> Sink:
-    """Return a sink that appends each event to a JSON-lines file; an event is one write, so lines stay whole."""
+    """Return a sink that appends each event to a JSON-lines file; a full disk costs events, not the job."""
 
     def append(event: Event) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event) + "\n")
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(event) + "\n")  # one write, so lines stay whole
+        except OSError as error:
+            print(f"{path} could not be written: {error}", flush=True)  # noqa: T201
 
     return append

@@ -66,9 +66,10 @@ class _Head:
 
     async def _meet(self) -> None:
         """Wait for every hello: nodes that do not fit together are found before Ray starts anywhere."""
-        announcement.join_line(self.settings, self.settings.head_address or self.node.own_address())
+        announcement.join_line(self.settings, self.node.own_address())
         workers = await self.peers.all_here(self.join)
-        own = self.settings.head_address or self.peers.reached_address() or self.node.own_address()
+        chosen = self.settings.head_address or self.settings.node_address
+        own = self.node.own_address() if chosen else self.peers.reached_address() or self.node.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)

@@ -27,6 +27,8 @@ def expand(text: str) -> list[str]:
 
 def _expand_name(name: str, whole: str) -> list[str]:
     parts = [_expand_bracket(part[1:-1], whole) if part.startswith("[") else [part] for part in _parts(name, whole)]
+    if not parts:
+        raise _unreadable(whole, "a name is missing")
     size = 1
     for part in parts:
         size *= len(part)
@@ -46,8 +48,6 @@ def _expand_bracket(inside: str, whole: str) -> list[str]:
         if not first <= last < first + _MOST_HOSTS:
             raise _unreadable(whole, f"the range {item} is empty or too long")
         names += [str(number).zfill(len(limits[1])) for number in range(first, last + 1)]
-    if not names:
-        raise _unreadable(whole, "a bracket is empty")
     return names
 
 

@@ -50,14 +50,18 @@ def _snapshot(repository: str, kind: str, *, allow: list[str] | None = None, ign
                 repository, repo_type=kind, allow_patterns=allow, ignore_patterns=ignore, local_files_only=bool(silence)
             )
         )
+    except (LocalEntryNotFoundError, HFValidationError) as error:
+        said = str(error.__cause__ or error).strip().partition("\n")[0]
+        cause = f"{repository} is not in {_home()}, and {silence or said}."
+        fix = "Fetch it where the hub is reachable into the same HF_HOME, or name a local folder."
+        raise InputUnavailable(cause, fix=fix) from error
     except HfHubHTTPError as error:
         cause = f"{endpoint()} answers '{str(error).strip().splitlines()[0]}' for {repository}."
         fix = "Check the name; for a gated repository accept its terms and export HF_TOKEN."
         raise InputUnavailable(cause, fix=fix) from error
-    except (LocalEntryNotFoundError, HFValidationError, OSError) as error:
-        cause = f"{repository} is not in {_home()}, and {silence or error}."
-        fix = "Fetch it where the hub is reachable into the same HF_HOME, or name a local folder."
-        raise InputUnavailable(cause, fix=fix) from error
+    except OSError as error:
+        cause = f"{repository} cannot be fetched into {_home()}: {error}."
+        raise InputUnavailable(cause, fix="Set HF_HOME to a folder of yours on a disk with room.") from error
 
 
 def _silence() -> str:

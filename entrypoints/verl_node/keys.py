@@ -23,7 +23,7 @@ def of_job(
     yield Override("", "trainer.n_gpus_per_node", str(gpus_per_node))
     yield Override("", CHECKPOINTS_KEY, literal(str(run_dir / "checkpoints")))
     yield Override("", "hydra.run.dir", literal(str(run_dir / "hydra")))  # else outputs/<date> in the submit folder
-    for key, split in zip(FILE_KEYS, ("train", "test")):
+    for key, split in zip(FILE_KEYS, ("train", "test")) if data else ():  # a recipe without data names its own files
         files = [str(data_dir / name / f"{split}.parquet") for name in data]
         yield Override("", key, literal(files if len(files) > 1 else files[0]))
     for key, path in zip(MODEL_KEYS, model_paths):
@@ -81,7 +81,7 @@ def check_paths(merged: Mapping[str, Override]) -> None:
     Raises:
         BadTrainingConfig: One is relative.
     """
-    for key in (*FILE_KEYS, CHECKPOINTS_KEY):
+    for key in merged.keys() & {*FILE_KEYS, CHECKPOINTS_KEY}:
         for path in listed(merged[key]):
             if not re.match(r"/|[a-z0-9]+://", path):
                 raise BadTrainingConfig(f"{key} names the relative path {path}.", fix="Give an absolute path.")

@@ -12,6 +12,9 @@ from verl_node.errors import BadSettings, EndedFromOutside
 async def watch(path: Path) -> None:
     """Wait for end of file. Raises EndedFromOutside then; nobody is to write, and what is written is ignored.
 
+    node.sh opens it before it starts us: a FIFO that nobody holds open is a lease that has ended already, which only a
+    read tells, since the kernel reports no hang-up to a reader that never had a writer.
+
     The descriptor is not inherited by children (PEP 446), so nothing of ours can hold the lease open.
     """
     try:
@@ -25,14 +28,9 @@ async def watch(path: Path) -> None:
     readable = asyncio.Event()
     loop.add_reader(descriptor, readable.set)
     try:
-        while True:
+        while not _ended(descriptor):
             await readable.wait()
             readable.clear()
-            try:
-                if os.read(descriptor, 4096) == b"":
-                    break
-            except BlockingIOError:
-                continue
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
@@ -40,3 +38,10 @@ async def watch(path: Path) -> None:
         f"The lease {path} ended: node.sh or the container engine of this node is gone.",
         fix="Look for what ended the job step: scancel, the time limit, or another node's failure.",
     )
+
+
+def _ended(descriptor: int) -> bool:
+    try:
+        return os.read(descriptor, 4096) == b""
+    except BlockingIOError:
+        return False

@@ -9,7 +9,7 @@ from verl_node.errors import BadSettings
 from verl_node.versions import Version
 
 # Slurm writes ROCR, Ray ≥ 2.45 refuses it and writes HIP, verl writes CUDA even on ROCm, images preset any of them.
-MASKS = ("HIP_VISIBLEDEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+MASKS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 # verl takes any value of these, also 0, for "Ray sets no mask" (verl/utils/ray_utils.py); some base images preset them.
 NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}" for name in MASKS[:3])
 
@@ -46,5 +46,5 @@ def one_mask(environ: Mapping[str, str], *, platform: str, gpus: int, visible: i
 
 def _read_by_ray(platform: str, ray: Version) -> str:
     if platform != "rocm":
-        return "CUDA_VISIBLEDEVICES"
-    return "HIP_VISIBLEDEVICES" if ray >= _ROCM_READS_HIP_SINCE else "ROCR_VISIBLE_DEVICES"
+        return "CUDA_VISIBLE_DEVICES"
+    return "HIP_VISIBLE_DEVICES" if ray >= _ROCM_READS_HIP_SINCE else "ROCR_VISIBLE_DEVICES"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from verl_node import hub, weights
@@ -45,14 +46,17 @@ def check(folder: Path) -> None:
     Raises:
         InputUnavailable: It names the file and what is wrong with it.
     """
-    if not (folder / "config.json").is_file():
-        raise InputUnavailable(
-            f"{folder} has no config.json, so it is no model folder.",
-            fix="Set VERLJOB_MODEL to a folder or a hub name.",
-        )
+    config = folder / "config.json"
+    try:
+        json.loads(config.read_bytes())
+    except FileNotFoundError:
+        cause = f"{folder} has no config.json, so it is no model folder."
+        raise InputUnavailable(cause, fix="Set VERLJOB_MODEL to a folder or a hub name.") from None
+    except (OSError, ValueError) as error:
+        raise InputUnavailable(f"{config} cannot be read: {error}.", fix="Fetch the model again.") from error
     weights.check(folder)
     # transformers brings torch and takes seconds: what is missing on disk has been said by now.
-    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415
+    from transformers import AutoConfig, AutoTokenizer
 
     try:
         AutoConfig.from_pretrained(str(folder), local_files_only=True)

@@ -70,8 +70,9 @@ class Node:
         )
 
     def own_address(self) -> str:
-        """Return the address of this node as settings give it, else by route."""
-        return self.settings.node_address or address.own(self.settings.head_node)
+        """Return the address of this node as settings give it, else by route. Raises BadSettings."""
+        given = self.settings.node_address or ("" if self.settings.joins else self.settings.head_address)
+        return address.numeric(given) if given else address.own(self.settings.head_node)
 
     def folder(self) -> Path | None:
         """Return this node's folder in the run directory."""

@@ -48,7 +48,8 @@ def _phase(phase: str) -> Iterator[Note]:
     try:
         yield said.append
     except NodeError as error:
-        _report(phase, "error", message=str(error), code=error.code, cause=error.cause, fix=error.fix)
+        cause = " ".join(error.cause.split())  # libraries like to say more than one line, a verdict has one
+        _report(phase, "error", message=f"{cause} {error.fix}", code=error.code, cause=cause, fix=error.fix)
         raise
     _report(phase, "end", seconds=round(time.monotonic() - begin, 3), message="; ".join(said))
 

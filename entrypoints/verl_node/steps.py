@@ -35,13 +35,22 @@ class Steps:
             await asyncio.sleep(_POLL_S)
 
     async def catch_up(self) -> None:
-        """Write a row for every step that was logged since. Raises OSError."""
-        records, self._from_console = self._from_console, []
+        """Write a row for every step that was logged since; a full disk costs rows, not the training."""
+        try:
+            await self._write_new()
+        except OSError as error:
+            print(f"metrics.jsonl could not be written: {error}", flush=True)  # noqa: T201
+
+    async def _write_new(self) -> None:
+        """May be cancelled while it asks the GPUs: a step counts as written only when it is."""
+        records, offset = list(self._from_console), self._offset
         if self._file_log is not None:
-            records, self._offset = metrics.new_records(self._file_log, self._offset)
+            records, offset = metrics.new_records(self._file_log, offset)
         if not records:
             return
         gpus = await asyncio.get_running_loop().run_in_executor(None, metrics.gpus)
         rows = [metrics.row(record, time=round(time.time(), 3), host=self._host, gpus=gpus) for record in records]
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
+        self._offset = offset
+        del self._from_console[: len(rows)]

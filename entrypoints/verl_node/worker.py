@@ -37,7 +37,7 @@ async def follow(node: Node) -> Verdict:
             hello=node.identity.message(),
             deadline=Deadline(settings.join_timeout_s),
         )
-    worker = _Worker(node, channel, head)
+    worker = _Worker(node, channel, "".join(settings.allocation.hosts[:1]) or head)
     node.farewell = worker.farewell
     node.journal.hand_over_to(worker.pass_on)
     try:
@@ -72,7 +72,7 @@ class _Worker:
                 raise _JobEnded(Verdict(**message["verdict"]))
             self.orders.put_nowait(message)
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)
-        raise control.lost(self.head, self.node.host)
+        raise control.lost(self.head)
 
     async def obey(self) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""

@@ -43,7 +43,7 @@ allocation::move_to_head() {
     [[ -z $moved ]] || fail 64 "this is ${SLURMD_NODENAME:-$HOSTNAME}, not the first node ${NODES[0]} of the allocation" \
         "use sbatch, which starts there"
     say::note "going to ${NODES[0]}, the first node of job $SLURM_JOB_ID"
-    VERLJOB_MOVED=1 exec srun --overlap --nodes=1 --ntasks=1 --nodelist="${NODES[0]}" --cpus-per-task=1 \
+    VERLJOB_MOVED=1 exec srun --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="${NODES[0]}" --cpus-per-task=1 \
         --cpu-bind=none --export=ALL --input=none bash "$VERLJOB_HOME/slurm/launch.sh" "$@"
 }
 

@@ -35,7 +35,7 @@ folder::adopt() {
     LOCAL=$(folder::_name "$1")
     [[ -d $LOCAL ]] || return 1
     exec 4< "$LOCAL"
-    flock --timeout 10 4 || say::warn "somebody still holds $LOCAL"
+    flock --timeout 10 4 && [[ -d $LOCAL ]]
 }
 
 folder::remove() {

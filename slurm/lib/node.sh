@@ -87,6 +87,7 @@ node::sweep() {
     LOCAL_TOKEN=$(< "$LOCAL/token")
     logs::keep "$LOCAL/tmp/ray" "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
     folder::remove
+    ports::tidy
 }
 
 # Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.

@@ -101,6 +101,13 @@ ports::reserve() {
         "wait for another job of the node to end, or set VERLJOB_PORT_RANGE"
 }
 
+# Removes our own reservations that nobody holds any more.
+ports::tidy() {
+    ports::_folder
+    ports::_held
+    exec 6<&-
+}
+
 # Gives the block back; safe to call without one.
 ports::release() {
     [[ -n ${PORTS_FIRST:-} ]] || return 0

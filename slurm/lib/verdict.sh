@@ -6,7 +6,13 @@ declare -gA VERDICT=()
 
 # usage: verdict::set CODE ORIGIN CAUSE FIX
 verdict::set() {
-    VERDICT[code]=$1 VERDICT[origin]=$2 VERDICT[stage]=$STAGE VERDICT[host]=$HOST VERDICT[cause]=$3 VERDICT[fix]=$4
+    VERDICT[code]=$1 VERDICT[origin]=$2 VERDICT[stage]=$STAGE VERDICT[host]=$HOST
+    verdict::explain "$3" "$4"
+}
+
+# usage: verdict::explain CAUSE FIX
+verdict::explain() {
+    VERDICT[cause]=$1 VERDICT[fix]=$2
 }
 
 # usage: fail CODE CAUSE FIX

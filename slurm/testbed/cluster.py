@@ -16,7 +16,6 @@ from slurm.testbed.hosts import Host
 from slurm.testbed.jobs import Job
 
 MAX_NODES = 8
-REGISTRY_VOLUME = "verljob-registry"
 # What a launch needs of a checkout: the shell that Slurm starts, and nothing that a node could not run.
 CHECKOUT_PARTS = ("slurm", "entrypoints")
 _CHECKOUT = Path(__file__).parents[2]
@@ -34,7 +33,7 @@ class Cluster:
             raise SlurmError(f"{nodes} nodes were asked for; the rehearsal cluster has 1 to {MAX_NODES}.")
         self.name = name or os.environ.get("VERLJOB_TESTBED") or "verljob"
         self.nodes = [f"n{index}" for index in range(1, nodes + 1)]
-        self._docker = docker.from_env()
+        self._docker = docker.from_env(timeout=compose.PATIENCE_S)
 
     @classmethod
     def running(cls, *, name: str | None = None) -> Cluster:
@@ -50,13 +49,9 @@ class Cluster:
     def up(self, base: str, *, timeout_s: float = 120) -> None:
         """Build the cluster's images on ``base``, a Debian 12, start it and wait until every node takes jobs."""
         compose.build_images(base)
-        self.prepare()
+        compose.make_volumes()
         compose.compose(self.name, compose.up_words(len(self.nodes)), nodes=len(self.nodes))
         self.wait_ready(timeout_s=timeout_s)
-
-    def prepare(self) -> None:
-        """Make what compose.yaml takes for granted."""
-        self._docker.volumes.create(REGISTRY_VOLUME)
 
     def wait_ready(self, *, timeout_s: float) -> None:
         """Wait until Slurm calls every node idle, their engines answer and the registry listens; names who is not."""
@@ -72,9 +67,11 @@ class Cluster:
                 f"Their own words: docker logs, for the containers of project {self.name!r}."
             )
 
-    def down(self) -> None:
-        """Remove containers, networks and volumes; of the cluster only images and the registry's volume stay."""
+    def down(self, *, caches: bool = False) -> None:
+        """Remove containers, networks and volumes; the images and what was pushed stay, unless ``caches`` go too."""
         compose.compose(self.name, compose.down_words(), nodes=len(self.nodes))
+        if caches:
+            compose.remove_caches()
 
     # --- its machines -------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from slurm.errors import CommandFailed, EngineMissing
 FOLDER = Path(__file__).parent
 COMPOSE_FILE = FOLDER / "compose.yaml"
 IMAGES = "verljob-testbed"
+REGISTRY_VOLUME = "verljob-registry"
+PATIENCE_S = 600
 KINDS = ("login", "node", "registry")
 
 
@@ -37,8 +39,16 @@ def compose_command() -> list[str]:
 
 
 def environment(nodes: int) -> dict[str, str]:
-    """Return what compose.yaml reads from the environment for a cluster of ``nodes`` compute nodes."""
-    return {"VERLJOB_TESTBED_NODES": str(nodes), "VERLJOB_TESTBED_IMAGES": IMAGES}
+    """Return what compose.yaml reads from the environment for a cluster of ``nodes`` compute nodes, and a patience.
+
+    docker-compose 1.29 gives up on an answer after 60 s. Removing a node means deleting the images that it pulled:
+    on a busy disk that took longer, and then the rest of the cluster stayed.
+    """
+    return {
+        "VERLJOB_TESTBED_NODES": str(nodes),
+        "VERLJOB_TESTBED_IMAGES": IMAGES,
+        "COMPOSE_HTTP_TIMEOUT": str(PATIENCE_S),
+    }
 
 
 def services(nodes: int) -> list[str]:
@@ -67,6 +77,20 @@ def build_images(base: str) -> None:
     for kind in KINDS:
         argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{IMAGES}-{kind}"]
         run([*argv, "--build-arg", f"BASE={base}", str(FOLDER)], {"DOCKER_BUILDKIT": "1"})
+    # What these took the names from, unless a cluster still runs on it.
+    run([docker_command(), "image", "prune", "--force", "--filter", "label=verljob.testbed"], {})
+
+
+def make_volumes() -> None:
+    """Make what compose.yaml takes for granted: the registry's volume, which no cluster removes."""
+    run([docker_command(), "volume", "create", REGISTRY_VOLUME], {})
+
+
+def remove_caches() -> None:
+    """Remove what makes the next cluster start quickly: the images and what was pushed."""
+    run([docker_command(), "volume", "rm", "--force", REGISTRY_VOLUME], {})
+    for kind in KINDS:
+        run([docker_command(), "image", "rm", "--force", f"{IMAGES}-{kind}"], {})
 
 
 def run(argv: Sequence[str], extra: Mapping[str, str]) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launches import HOME, WORK
 from pytest_docker.plugin import Services
 
 from images import base, build, engine
 from images.catalog import Catalog
 from slurm.testbed import Cluster, compose
+from tests.cluster.launches import HOME, WORK
 
 NODES = 2
 READY_S = 120
@@ -47,6 +47,7 @@ def docker_compose_project_name() -> str:
 def docker_setup(docker_client: str) -> Iterator[list[str]]:
     """Start without --wait, which docker-compose 1.29 lacks; what an earlier run left behind goes first."""
     compose.build_images(base.ensure())
+    compose.make_volumes()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in compose.environment(NODES).items():
             patch.setenv(name, value)
@@ -69,17 +70,11 @@ def verl_cpu(docker_client: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def testbed(docker_compose_project_name: str, prepared: None, docker_services: Services) -> Cluster:
+def testbed(docker_compose_project_name: str, docker_services: Services) -> Cluster:
     """A cluster that takes jobs."""
     found = Cluster(NODES, name=docker_compose_project_name)
     found.wait_ready(timeout_s=READY_S)
     return found
-
-
-@pytest.fixture(scope="session")
-def prepared() -> None:
-    """What compose.yaml takes for granted."""
-    Cluster(NODES).prepare()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.testbed.cluster import Cluster
+from slurm.testbed import Cluster
 from slurm.testbed.jobs import Job
 
 HOME = "/home/submitter/verljob"
@@ -90,9 +90,7 @@ def leftovers(cluster: Cluster) -> dict[str, str]:
     return found
 
 
-def wait_until(
-    done: Callable[[], bool], timeout_s: float, what: str, more: Callable[[], object] = lambda: ""
-) -> None:
+def wait_until(done: Callable[[], bool], timeout_s: float, what: str, more: Callable[[], object] = lambda: "") -> None:
     """Poll until ``done``; fails with ``what`` was waited for and what ``more`` knows."""
     deadline = time.monotonic() + timeout_s
     while not done():

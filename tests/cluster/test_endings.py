@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from launches import Launch, leftovers, submit, wait_until
 
-from slurm.testbed.cluster import Cluster
+from slurm.testbed import Cluster
+from tests.cluster.launches import Launch, leftovers, submit, wait_until
 
 GONE_S = 30
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from launches import HOME, WORK, Launch, submit
 
-from slurm.testbed.cluster import Cluster
+from slurm.testbed import Cluster
+from tests.cluster.launches import HOME, WORK, Launch, submit
 
 SOON_S = 30
 
@@ -47,6 +47,15 @@ def test_a_contradicting_override_ends_with_65(cluster: Cluster, environment: di
     assert "trainer.nnodes" in launch.result()["cause"]
 
 
+@pytest.fixture(scope="module")
+def places(cluster: Cluster) -> None:
+    """A symlink to launch.sh, and a copy of the checkout in a path with a space."""
+    login = cluster.host("login")
+    login.run(["ln", "-sfn", f"{HOME}/slurm/launch.sh", f"{WORK}/link.sh"], user="submitter")
+    login.run(["mkdir", "-p", "/home/submitter/with space"], user="submitter")
+    login.run(["cp", "-r", f"{HOME}/slurm", "/home/submitter/with space/"], user="submitter")
+
+
 SUBMISSIONS = {
     "from the checkout": (HOME, "slurm/launch.sh", ()),
     "by an absolute path": (WORK, f"{HOME}/slurm/launch.sh", ()),
@@ -80,7 +89,8 @@ def test_a_checkout_that_the_nodes_cannot_see_is_refused(cluster: Cluster, envir
     login = cluster.host("login")
     login.run(["cp", "-r", f"{HOME}/slurm", "/opt/unseen"])
 
-    code, last = ended(submit(cluster, ["demo_cpu"], script="/opt/unseen/launch.sh", environment=environment))
+    image = {"VERLJOB_IMAGE": environment["VERLJOB_IMAGE"]}
+    code, last = ended(submit(cluster, ["demo_cpu"], script="/opt/unseen/launch.sh", environment=image))
 
     assert code == 64
     assert "export VERLJOB_HOME" in last

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from launches import HOME, Launch, leftovers, submit
 
-from slurm.testbed.cluster import Cluster
+from slurm.testbed import Cluster
+from tests.cluster.launches import HOME, Launch, leftovers, submit
 
 TRAINING_S = 900
 

@@ -37,7 +37,7 @@ class Peers:
         self._take_event = take_event
         self._failure: NodeError | None = None
         self._failed = asyncio.Event()
-        self._ending = False
+        self._ending = asyncio.Event()
         self._server: asyncio.AbstractServer | None = None
         self.here: dict[int, Peer] = {}
 
@@ -94,7 +94,7 @@ class Peers:
 
     async def end(self, verdict: Verdict) -> None:
         """Tell every worker how the job ended, give them a moment to hear it, and hang up."""
-        self._ending = True
+        self._ending.set()
         self.tell("end", verdict=asdict(verdict))
         gone = Deadline(_GOODBYE_S)
         await until(lambda: not self.here, deadline=gone, poll_s=0.05)
@@ -132,7 +132,7 @@ class Peers:
             )
         elif number in self.here:
             why = f"node {number} is already here from {self.here[number].channel.remote_address}"
-        if why or self._ending:
+        if why or self._ending.is_set():
             channel.send("refused", why=why or "the job is ending", fix="Look for a second launch of this node.")
             return None
         peer = self.here[number] = Peer(identity, channel)
@@ -151,14 +151,18 @@ class Peers:
             else:
                 peer.replies[message["kind"]] = message
         del self.here[number]
-        if not self._ending:
+        if not self._ending.is_set():
             await self._fail(peer, None)
 
     async def _fail(self, peer: Peer, verdict: Verdict | None) -> None:
         if verdict is not None and verdict.origin == "self":
             self._report(verdict.error())
             return
-        await asyncio.sleep(OWN_SIGNAL_GRACE_S)
+        try:
+            await asyncio.wait_for(self._ending.wait(), OWN_SIGNAL_GRACE_S)
+            return
+        except asyncio.TimeoutError:
+            pass
         how = "its connection ended without a word." if verdict is None else verdict.cause
         self._report(
             ClusterLost(

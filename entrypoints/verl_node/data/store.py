@@ -24,6 +24,8 @@ POLL_S = 0.2
 def is_whole(folder: Path, fingerprint: str) -> bool:
     """Whether ``folder`` was made from ``fingerprint`` and every file has the size and SHA-256 of its manifest.
 
+    A fingerprint is words, from the general to the exact: a folder made from `1 a` is one made from `1`.
+
     Raises:
         PermissionMissing: The account may not read it.
         InputUnavailable: The disk cannot be read.
@@ -32,7 +34,7 @@ def is_whole(folder: Path, fingerprint: str) -> bool:
         try:
             manifest = json.loads((folder / MANIFEST).read_text())
             files: dict[str, dict[str, object]] = manifest["files"]
-            return bool(manifest["fingerprint"] == fingerprint) and all(
+            return f"{manifest['fingerprint']} ".startswith(f"{fingerprint} ") and all(
                 _entry(folder / name) == entry for name, entry in files.items()
             )
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):

@@ -33,9 +33,12 @@ def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def have(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Set what is installed, and what `pip check` complains about."""
 
-    def set_environment(packages: dict[str, str], conflicts: list[str] | None = None, location: str = SITE) -> None:
+    def set_environment(
+        packages: dict[str, str], conflicts: list[str] | None = None, location: str = SITE, files: str = "hash"
+    ) -> None:
         found = {name: {"version": version, "location": location} for name, version in packages.items()}
         monkeypatch.setattr(guard, "installed", lambda: found)
+        monkeypatch.setattr(guard, "files_of", lambda _: files)
         monkeypatch.setattr(guard, "conflicts", lambda: conflicts or [])
 
     return set_environment
@@ -97,6 +100,15 @@ def test_the_same_version_in_another_place_ends_the_build(
     have(BASE, location="/usr/local/lib")
 
     with pytest.raises(SystemExit, match=r"torch was .* now it is .*/usr/local/lib"):
+        guard.verify([], [], [])
+
+
+def test_files_that_another_package_wrote_over_end_the_build(
+    guard: ModuleType, have: Callable[..., None], recorded: Path
+) -> None:
+    have(BASE, files="another hash")
+
+    with pytest.raises(SystemExit, match=r"torch 2\.5\.0\+rocm6\.2: another package wrote over its files"):
         guard.verify([], [], [])
 
 

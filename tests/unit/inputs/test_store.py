@@ -75,6 +75,13 @@ def test_other_raw_files_make_other_data(tmp_path: Path) -> None:
     assert (folder / "train").read_text() == "new rows"
 
 
+def test_data_made_from_a_local_folder_serve_where_none_is_named_later(tmp_path: Path) -> None:
+    folder = store.make(tmp_path / "set", write, fingerprint="1 abc")
+    assert store.is_whole(folder, "1")
+    assert not store.is_whole(folder, "1 ab")
+    assert not store.is_whole(folder, "2")
+
+
 def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "train").write_text("half")

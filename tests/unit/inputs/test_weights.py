@@ -92,6 +92,12 @@ def test_a_folder_without_weights_or_configuration_is_no_model(tmp_path: Path) -
         model.ensure(str(tmp_path), tmp_path)
 
 
+def test_a_configuration_that_is_no_json_is_named(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "qwen2",')
+    with pytest.raises(InputUnavailable, match=r"config\.json cannot be read"):
+        model.check(folder)
+
+
 def test_the_project_makes_one_demo_model_only(tmp_path: Path) -> None:
     with pytest.raises(InputUnavailable, match="no demo model demo:llama"):
         model.ensure("demo:llama", tmp_path)

@@ -9,14 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-FAKES = Path(__file__).parent / "fakes"
-ENTRYPOINTS = Path(__file__).parents[3] / "entrypoints"
+FAKES = Path(__file__).parent / "supervisors" / "fakes"
+ENTRYPOINTS = Path(__file__).parents[2] / "entrypoints"
 END_S = 15
 
 RECIPE = """\
@@ -32,10 +32,12 @@ overrides: {trainer.save_freq: 1}
 class Job:
     """A job of ``nodes`` nodes, n0, n1 …, in a folder of its own."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes: int, python: Path = Path(sys.executable), ray: str = "2.60.0") -> None:
         self.folder = folder
         self.run_dir = folder / "run"
+        self.ray_dir = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets lie in it
         self.nodes = nodes
+        self.python = str(python)
         self.first_port = free_ports(400)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.leases: dict[int, int] = {}
@@ -43,8 +45,8 @@ class Job:
         (folder / "stub.yaml").write_text(RECIPE)
         (folder / "verl" / "verl" / "version").mkdir(parents=True)
         (folder / "verl" / "verl" / "version" / "version").write_text("0.9.1\n")
-        (folder / "site" / "ray-2.60.0.dist-info").mkdir(parents=True)
-        (folder / "site" / "ray-2.60.0.dist-info" / "METADATA").write_text("Name: ray\nVersion: 2.60.0\n")
+        (folder / "site" / f"ray-{ray}.dist-info").mkdir(parents=True)
+        (folder / "site" / f"ray-{ray}.dist-info" / "METADATA").write_text(f"Name: ray\nVersion: {ray}\n")
         self.run_dir.mkdir()
 
     def environ(self, node: int) -> dict[str, str]:
@@ -55,8 +57,7 @@ class Job:
             "PATH": f"{FAKES}:{os.environ['PATH']}",
             "PYTHONPATH": f"{ENTRYPOINTS}:{self.folder}/site",
             "HOME": str(self.folder),
-            "FAKES": str(FAKES),
-            "REAL_PYTHON": sys.executable,
+            "REAL_PYTHON": self.python,
             "FAKE_TRAINING": "echo step:1",
             "SLURM_JOB_ID": "7",
             "SLURM_JOB_NODELIST": f"n[0-{self.nodes - 1}]",
@@ -72,6 +73,7 @@ class Job:
             "VERLJOB_JOIN_TIMEOUT_S": "10",
             "VERLJOB_LEASE": str(self.folder / f"lease{node}"),
             "VERLJOB_OUT": str(self.folder / f"out{node}"),
+            "VERLJOB_RAY_TEMP_DIR": str(self.ray_dir),
             "VERLJOB_RECIPE": str(self.folder / "stub.yaml"),
             "VERLJOB_RUN_DIR": str(self.run_dir),
             "VERLJOB_TOKEN_FILE": str(self.folder / "token"),
@@ -86,15 +88,21 @@ class Job:
             self.leases[node] = os.open(lease, os.O_RDWR)
             with (self.folder / f"output{node}").open("wb") as output:
                 self.processes[node] = subprocess.Popen(
-                    [sys.executable, "-m", "verl_node", *arguments],
+                    [*self.apart(), self.python, "-m", "verl_node", *arguments],
                     env={**self.environ(node), **changes},
                     stdout=output,
                     stderr=subprocess.STDOUT,
                 )
 
-    def end(self, node: int) -> int:
+    def apart(self) -> list[str]:
+        """Return the words that give a node a Ray folder of its own at one path, as its container would."""
+        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        mount_and_become = 'mount -t tmpfs node "$0" && exec "$@"'
+        return ["unshare", "--mount", *as_root, "sh", "-c", mount_and_become, str(self.ray_dir)]
+
+    def end(self, node: int, timeout_s: float = END_S) -> int:
         """Wait for the end of this node; return its exit code."""
-        return self.processes[node].wait(END_S)
+        return self.processes[node].wait(timeout_s)
 
     def output(self, node: int) -> str:
         return (self.folder / f"output{node}").read_text()
@@ -111,7 +119,7 @@ class Job:
         text = (self.folder / f"out{node}" / "verdict").read_text()
         return dict(line.split("=", 1) for line in text.splitlines())
 
-    def result(self) -> dict[str, object]:
+    def result(self) -> dict[str, Any]:
         return dict(json.loads((self.run_dir / "result.json").read_text()))
 
     def left(self) -> list[str]:
@@ -132,6 +140,7 @@ class Job:
             process.wait(END_S)
         for lease in self.leases.values():
             os.close(lease)
+        self.ray_dir.rmdir()
 
 
 def free_ports(count: int) -> int:
@@ -150,11 +159,3 @@ def free_ports(count: int) -> int:
 
 
 _taken: set[int] = set()
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """A job of two nodes."""
-    made = Job(tmp_path, 2)
-    yield made
-    made.close()

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import stub_wheel
@@ -16,7 +17,7 @@ from images.catalog import Catalog
 from images.engine import choose
 from images.process import run
 
-FILES = Path(__file__).parent / "standins"
+FILES = Path(__file__).parent
 # Name and version of the stubs: of the form that the real bases' packages have.
 STUBS = {
     "rocm6.2": {
@@ -39,6 +40,7 @@ STUBS = {
 CANNOT_IMPORT = ["verl", "transfer_queue"]
 
 
+@cache
 def ensure(variant: str) -> str:
     """Build the stand-in of a variant's base, or find it built; its reference."""
     spec = Catalog.read().variants[variant]
@@ -75,20 +77,7 @@ def offered(folder: Path) -> None:
     """What the stand-in's pip may find besides its index: a newer torch, and packages that would bring it."""
     stub_wheel.write(folder, "torch", "99.0")
     stub_wheel.write(folder, "wants-newer-torch", "1.0", requires=["torch>=99"])
-    setup = (
-        "import os, subprocess, sys\n"
-        "from setuptools import setup\n"
-        "os.environ.pop('PIP_CONSTRAINT', None)\n"
-        "pip = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--no-index', 'torch==99.0']\n"
-        "subprocess.run(pip, check=True)\n"
-        "setup(name='replaces-torch-behind-pip', version='1.0')\n"
-    )
-    source = folder / "replaces-torch-behind-pip-1.0"
-    source.mkdir()
-    (source / "setup.py").write_text(setup, encoding="utf-8")
-    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: replaces-torch-behind-pip\nVersion: 1.0\n")
-    shutil.make_archive(str(source), "gztar", folder, source.name)
-    shutil.rmtree(source)
+    stub_wheel.write(folder, "overwrites-torch", "1.0", {"torch/__init__.py": '__version__ = "99.0"\n'})
 
 
 def interpreter(version: str) -> Path | None:

@@ -1,0 +1,65 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# The step: one task on every node of the job.
+
+# How long after TERM srun may take: every node.sh ends within 5 s, Slurm kills what is left after KillWait (30 s).
+readonly STEP_GRACE_S=20
+
+# Sets SRUN_ARGV. It says everything itself: a step inherits neither --cpus-per-task nor, under --export=NONE, a PATH.
+step::argv() {
+    SRUN_ARGV=(srun "--nodes=${#NODES[@]}" "--ntasks=${#NODES[@]}" --ntasks-per-node=1 "--cpus-per-task=$NODE_CPUS"
+        --cpu-bind=none --export=ALL --kill-on-bad-exit=1 --input=none
+        bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME")
+}
+
+# Starts the step and waits for its end. srun's exit code is not used: it is the largest of its tasks', which
+# is 143 or 137 as soon as a peer was killed. What counts are the verdicts.
+step::run() {
+    local srun listener
+    local -r talk=$VERLJOB_RUN_DIR/.talk
+    VERLJOB_TOKEN=$(od -An -N32 -tx1 /dev/urandom)
+    export VERLJOB_TOKEN=${VERLJOB_TOKEN//[[:space:]]/}
+    rm -f -- "$talk" && mkfifo -m 600 -- "$talk"
+    step::_listen < "$talk" &
+    listener=$!
+    exec 8> "$talk" && rm -f -- "$talk"
+    [[ -z $ENDING ]] || fail 143 "asked to end before the step began" ""
+    "${SRUN_ARGV[@]}" 2>&8 8>&- 7<&- &
+    srun=$!
+    unset VERLJOB_TOKEN
+    exec 8>&-
+    trap step::_pass_on TERM INT
+    process::await "$srun" "$STEP_GRACE_S" || say::warn "the step is still there $STEP_GRACE_S s after TERM"
+    [[ -z $ENDING ]] || ENDING=$SECONDS # the listener's grace begins now
+    process::await "$listener" 2 || say::warn "the step still has its stderr open"
+}
+
+# Who ends this script alone wants the job to end. srun itself answers TERM by killing its tasks at once.
+step::_pass_on() {
+    [[ -z $ENDING ]] || return 0
+    ENDING=$SECONDS
+    scancel --signal=TERM "$SLURM_JOB_ID" || say::note "the step has ended already"
+}
+
+# Passes the step's stderr on, and files the verdicts in it.
+step::_listen() {
+    local line
+    trap '' TERM INT USR1
+    while IFS= read -r line; do
+        case $line in
+            verljob-verdict$'\t'*) verdict::receive "$VERLJOB_RUN_DIR" "$line" >&2 ;;
+            *) printf '%s\n' "$line" >&2 ;;
+        esac
+    done
+}
+
+# Waits no longer than this for nodes on which node.sh was killed.
+readonly STEP_SWEEP_S=15
+
+# What a killed node.sh could not do itself: containers, folders and logs of the nodes that left no verdict.
+step::sweep() {
+    local -r count=$#
+    scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || : # the step lives on only where srun itself was killed
+    timeout "$STEP_SWEEP_S" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
+        "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
+        bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"
+}

@@ -1,0 +1,66 @@
+"""The images under test: built here when they are not yet, which the layer cache makes quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import standin
+from docker import DockerClient
+
+from images import build, engine
+from images.build import Site
+from images.catalog import Catalog
+from images.lock import LOCKS
+from images.spec import ImageSpec
+
+CATALOG = Catalog.read()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_docker_client() -> Iterator[str]:
+    """Make the client that can use BuildKit the choice of all parts; a missing engine is an error, not a skip."""
+    with pytest.MonkeyPatch.context() as patch:
+        client = engine.choose().client
+        patch.setenv("VERLJOB_DOCKER", client)
+        yield client
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[DockerClient]:
+    client = engine.daemon()
+    yield client
+    client.close()
+    engine.daemon.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def cpu_image(daemon: DockerClient) -> str:
+    """verl.cpu of this checkout."""
+    spec = CATALOG.find("cpu")
+    tags = build.names(spec, CATALOG)
+    build.build(spec, Site.here(), tags)
+    return tags[0]
+
+
+def small(spec: ImageSpec, **more: str) -> ImageSpec:
+    """The variant with Ray's and verl's own packages alone, verl without the gigabyte that it pulls."""
+    installs = {"verl": spec.installs["verl"], "ray": spec.installs["ray"], **more}
+    spec = replace(spec, installs=installs, extras={}, imports=["torch", "ray", "verl"])
+    return replace(spec, without_deps=["verl"], tolerates=["verl:.*"])
+
+
+@pytest.fixture(scope="session")
+def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Build a small set of a variant on its stand-in, with other packages more; the ID of the image."""
+
+    def make(variant: str, **more: str) -> str:
+        spec = small(CATALOG.variants[variant], **more)
+        ray = [line for line in (LOCKS / f"{variant}.txt").read_text().split() if line.startswith("ray==")]
+        lock = tmp_path_factory.mktemp(variant) / "lock.txt"
+        lock.write_text("\n".join(ray))
+        tag = f"verljob-test-{variant}:{'-'.join(more) or 'plain'}"
+        return build.build(spec, Site.here(), [tag], from_base=standin.ensure(variant), lock=lock)
+
+    return make

@@ -1,0 +1,101 @@
+"""`invoke push` against a real registry, which pytest-docker starts from the rehearsal cluster's own image."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import requests
+from docker import DockerClient
+from pytest_docker.plugin import Services
+
+from images import base, push
+from images.catalog import Catalog
+from images.engine import choose
+from images.errors import PushFailed
+from slurm.testbed import compose
+
+CATALOG = Catalog.read()
+SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `latest` of this machine stays what it is
+
+
+@pytest.fixture(scope="session")
+def docker_compose_command(one_docker_client: str) -> str:
+    return shlex.join(compose.compose_command())
+
+
+@pytest.fixture(scope="session")
+def docker_compose_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path: Path = tmp_path_factory.mktemp("registry") / "compose.yaml"
+    path.write_text(
+        f'version: "3"\nservices:\n  registry:\n    image: {compose.IMAGES}-registry\n    ports: ["127.0.0.1::5000"]\n'
+    )
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def docker_compose_project_name() -> str:
+    return "verljob-test-push"
+
+
+@pytest.fixture(scope="session")
+def docker_setup(one_docker_client: str) -> list[str]:
+    """Start without --wait, which docker-compose 1.29 lacks."""
+    compose.build_images(base.ensure())
+    return ["up --detach"]
+
+
+@pytest.fixture(scope="session")
+def docker_cleanup() -> list[str]:
+    return ["down --volumes --timeout 0"]
+
+
+@pytest.fixture(scope="session")
+def registry(docker_services: Services) -> str:
+    address = f"127.0.0.1:{docker_services.port_for('registry', 5000)}"
+
+    def answers() -> bool:
+        try:
+            return requests.get(f"http://{address}/v2/", timeout=2).ok
+        except requests.ConnectionError:
+            return False
+
+    docker_services.wait_until_responsive(answers, timeout=30, pause=0.1)
+    return address
+
+
+@pytest.fixture
+def built(daemon: DockerClient) -> Iterator[str]:
+    """A small image by the name that the variant's build would give."""
+    name = f"{SPEC.name}:{SPEC.tag}"
+    daemon.images.get(base.ensure()).tag(name)
+    yield name
+    daemon.images.remove(name)
+
+
+def test_what_is_pushed_is_known_to_the_registry_by_the_digest_that_is_returned(
+    daemon: DockerClient, registry: str, built: str
+) -> None:
+    pushed = push.push(SPEC, f"{registry}/team", CATALOG)
+
+    reference = f"{registry}/team/verl.cpu:0.9.1-pushed"
+    assert list(pushed) == [reference]
+    assert daemon.images.get_registry_data(reference).id == pushed[reference]
+    daemon.images.remove(reference)
+
+
+def test_an_image_that_was_not_built_is_not_pushed_and_the_fix_is_named(registry: str) -> None:
+    with pytest.raises(PushFailed, match="invoke build --variant pushed"):
+        push.push(SPEC, registry, CATALOG)
+
+
+def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerClient) -> None:
+    reference = "127.0.0.1:1/nothing:1"
+    daemon.images.get(base.ensure()).tag(reference)
+
+    with pytest.raises(PushFailed, match=r"(?s)is the registry there.*refused"):
+        push.push_reference(choose(), reference, pause_s=0.01)
+    daemon.images.remove(reference)

@@ -1,0 +1,128 @@
+"""verl.rocm and verl.cuda, built on stand-ins for their bases: standins/README.md says what that proves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+import standin
+from docker import DockerClient
+
+from images import build
+from images.build import Site
+from images.catalog import Catalog
+from images.errors import BaseUnreachable, CommandFailed
+
+CATALOG = Catalog.read()
+PREFIX = {"rocm6.2": "/opt/conda/envs/py_3.9", "cu130": "/usr/local"}
+FACTS = """
+import importlib.metadata as m, json, sys
+facts = {n: [m.version(n), str(m.distribution(n).locate_file("")), m.metadata(n)["Summary"]] for n in sys.argv[1:]}
+print(json.dumps({**facts, "python": ["%d.%d" % sys.version_info[:2]]}))
+"""
+
+
+@pytest.fixture(scope="module", params=list(PREFIX))
+def built(request: pytest.FixtureRequest, build_on_standin: Callable[..., str]) -> tuple[str, str]:
+    return request.param, build_on_standin(request.param)
+
+
+def facts(daemon: DockerClient, image: str, *names: str) -> dict[str, list[str]]:
+    output = daemon.containers.run(image, ["python3", "-c", FACTS, *names], remove=True, user="41234:41235")
+    found: dict[str, list[str]] = json.loads(output)
+    return found
+
+
+def test_the_bases_own_packages_are_as_they_were(daemon: DockerClient, built: tuple[str, str]) -> None:
+    variant, image = built
+    replaced = CATALOG.variants[variant].replaces
+    kept = {name: version for name, version in standin.STUBS[variant].items() if name not in replaced}
+
+    inside = facts(daemon, image, *kept)
+
+    assert {name: inside[name][0] for name in kept} == kept
+    assert all(inside[name][1].startswith(PREFIX[variant]) for name in kept)
+
+
+def test_ray_and_verl_are_the_catalogs_and_in_the_bases_python(daemon: DockerClient, built: tuple[str, str]) -> None:
+    variant, image = built
+    spec = CATALOG.variants[variant]
+
+    inside = facts(daemon, image, "ray", "verl")
+
+    assert {name: inside[name][0] for name in ("ray", "verl")} == {n: spec.installs[n] for n in ("ray", "verl")}
+    assert inside["ray"][1].startswith(PREFIX[variant])
+    if standin.interpreter(spec.python):
+        assert inside["python"] == [spec.python]
+
+
+def test_ray_starts_from_that_python(daemon: DockerClient, built: tuple[str, str]) -> None:
+    _, image = built
+    said = daemon.containers.run(image, ["ray", "--version"], remove=True, user="41234:41235")
+
+    assert b"version" in said
+
+
+def test_the_toolkit_takes_the_place_of_the_bases_entrypoint_and_is_on_its_path(
+    daemon: DockerClient, built: tuple[str, str]
+) -> None:
+    _, image = built
+    program = "import verl_node; print(verl_node.__path__[0], open('/proc/1/comm').read().strip())"
+
+    said = daemon.containers.run(image, ["python3", "-c", program], remove=True, user="41234:41235")
+
+    assert said.decode().split() == ["/opt/verljob/python/verl_node", "tini"]
+
+
+def test_the_masks_that_the_base_presets_are_told(daemon: DockerClient, build_on_standin: Callable[..., str]) -> None:
+    image = build_on_standin("rocm6.2")
+    manifest = json.loads(daemon.containers.run(image, ["cat", "/opt/verljob/image.json"], remove=True))
+
+    assert manifest["base"] == "verljob-standin:rocm6.2"
+    assert manifest["base_env"] == {
+        "HIP_VISIBLE_DEVICES": "0",
+        "ROCR_VISIBLE_DEVICES": "0",
+        "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
+    }
+
+
+def test_the_replacing_vllm_is_built_by_the_base_for_the_architectures_of_the_catalog(
+    daemon: DockerClient, build_on_standin: Callable[..., str]
+) -> None:
+    version, _, summary = facts(daemon, build_on_standin("rocm6.2"), "vllm")["vllm"]
+
+    assert version == "0.6.3+rocm621"
+    assert summary == f"built by {PREFIX['rocm6.2']}/bin/python3 for gfx90a;gfx942"
+
+
+def test_pip_would_replace_torch_if_nothing_held_it(daemon: DockerClient) -> None:
+    argv = ["-m", "pip", "install", "--dry-run", "--no-index", "wants-newer-torch"]
+
+    said = daemon.containers.run(standin.ensure("cu130"), argv, entrypoint="python3", remove=True)
+
+    assert b"Would install torch-99.0 wants-newer-torch-1.0" in said
+
+
+@pytest.mark.parametrize(
+    ("offender", "told"),
+    [
+        ("wants-newer-torch", ["The user requested (constraint) torch==2.11.0+cu130", "ResolutionImpossible"]),
+        ("overwrites-torch", ["guard: this image is not what it should be", "another package wrote over its files"]),
+    ],
+)
+def test_a_package_that_would_replace_torch_ends_the_build(
+    build_on_standin: Callable[..., str], capfd: pytest.CaptureFixture[str], offender: str, told: Sequence[str]
+) -> None:
+    with pytest.raises(CommandFailed):
+        build_on_standin("cu130", **{offender: "1.0"})
+
+    log = capfd.readouterr().err
+    assert [words for words in told if words not in log] == []
+
+
+def test_an_unreachable_base_ends_in_a_sentence_before_anything_is_built(daemon: DockerClient) -> None:
+    spec = CATALOG.variants["rocm6.2"]
+
+    with pytest.raises(BaseUnreachable, match=r"registry\.invalid/rocm:1 is not on this machine.*--base"):
+        build.build(spec, Site.here(), ["verljob-test:none"], from_base="registry.invalid/rocm:1")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+from verl_node import address
+from verl_node.errors import BadSettings
+
+
+def test_an_address_and_its_port_read_back_as_they_are_written() -> None:
+    for host in ("10.0.0.1", "fd00::1", "n1"):
+        assert address.split(address.join(host, 6380)) == (host, 6380)
+
+
+def test_a_name_that_resolves_to_loopback_or_to_somebody_else_is_not_our_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by_route = address.own()
+
+    monkeypatch.setattr(address, "_resolve", lambda _: ["127.0.1.1", "192.0.2.7"])
+    assert address.own("n1") == by_route
+
+
+def test_a_listening_port_answers_and_a_closed_one_does_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert address.answers("127.0.0.1", port)
+    assert not address.answers("127.0.0.1", port)
+
+
+def test_a_name_that_nobody_knows_is_said_so() -> None:
+    with pytest.raises(BadSettings, match=r"no-such-host\.invalid"):
+        address.numeric("no-such-host.invalid")

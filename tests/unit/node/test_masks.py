@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from verl_node import masks
+from verl_node.errors import BadSettings
+
+
+@pytest.mark.parametrize("preset", list(itertools.product(["", "0,1,2,3,4,5,6,7", "4,5,6,7"], repeat=3)))
+def test_where_the_devices_are_the_mask_no_mix_of_presets_survives(preset: tuple[str, str, str]) -> None:
+    given = {name: value for name, value in zip(masks.MASKS, preset) if value}
+    noset = dict.fromkeys(masks.NOSET, "0")
+
+    assert masks.one_mask({**given, **noset, "A": "b"}, platform="rocm", gpus=8, visible=8, ray=(2, 60)) == {"A": "b"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "ray", "name"),
+    [
+        ("rocm", (2, 44), "ROCR_VISIBLE_DEVICES"),
+        ("rocm", (2, 45), "HIP_VISIBLE_DEVICES"),
+        ("cuda", (2, 60), "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_where_more_devices_are_seen_one_mask_stays_under_the_name_that_ray_reads(
+    platform: str, ray: tuple[int, int], name: str
+) -> None:
+    given = {"ROCR_VISIBLE_DEVICES": "4,5", "CUDA_VISIBLE_DEVICES": "4,5"}
+
+    assert masks.one_mask(given, platform=platform, gpus=2, visible=8, ray=ray) == {name: "4,5"}
+
+
+@pytest.mark.parametrize(
+    "given", [{"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "2,3"}, {"CUDA_VISIBLE_DEVICES": "0,1,2"}]
+)
+def test_masks_that_contradict_each_other_or_the_job_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(BadSettings, match="do not name the same 2 of the 8 GPUs"):
+        masks.one_mask(given, platform="rocm", gpus=2, visible=8, ray=(2, 60))

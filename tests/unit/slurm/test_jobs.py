@@ -1,0 +1,34 @@
+"""A job is read from one line of scontrol, recorded from Slurm 22.05."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm.testbed import Job
+
+LINE = (
+    "JobId=1 JobName=verl UserId=submitter(2001) GroupId=submitter(2001) MCS_label=N/A Priority=4294901759 Nice=0 "
+    "Account=(null) QOS=(null) JobState={state} Reason=None Dependency=(null) Requeue=0 Restarts=0 BatchFlag=1 "
+    "ExitCode={code} RunTime=00:07:24 TimeLimit=UNLIMITED Partition=main AllocNode:Sid=login:104 ReqNodeList=(null) "
+    "ExcNodeList=(null) NodeList={nodes} BatchHost=n1 NumNodes=2 ReqB:S:C:T=0:0:*:* TRES=cpu=16,mem=32G,node=2 "
+    "Command=/home/submitter/verljob/slurm/launch.sh demo_cpu WorkDir=/home/submitter/verljob StdIn=/dev/null "
+    "StdOut=/home/submitter/verljob/slurm-verl-1.out Power= TresPerNode=gres:gpu:1 \n"
+)
+
+
+def test_a_line_of_scontrol_tells_state_code_nodes_and_output() -> None:
+    job = Job.parse(LINE.format(state="FAILED", code="7:0", nodes="n[1-2]"))
+
+    assert job == Job(1, "FAILED", 7, 0, "n[1-2]", "/home/submitter/verljob/slurm-verl-1.out")
+
+
+def test_a_job_that_waits_has_no_nodes() -> None:
+    assert Job.parse(LINE.format(state="PENDING", code="0:0", nodes="(null)")).nodes == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "ended"),
+    [("PENDING", False), ("RUNNING", False), ("COMPLETING", False), ("COMPLETED", True), ("NODE_FAIL", True)],
+)
+def test_a_job_has_ended_in_the_states_that_it_does_not_leave(state: str, ended: bool) -> None:
+    assert Job.parse(LINE.format(state=state, code="0:0", nodes="n1")).ended is ended

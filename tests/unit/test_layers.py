@@ -1,0 +1,49 @@
+"""The parts of the toolkit meet in files and variables, never in each other's code (docs/flow.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = {"images": ROOT / "images", "slurm": ROOT / "slurm", "verl_node": ROOT / "entrypoints" / "verl_node"}
+
+
+def imported(source: Path) -> set[str]:
+    """The top-level packages that a module imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_never_imports_another(part: str) -> None:
+    others = PARTS.keys() - {part}
+    sources = list(PARTS[part].rglob("*.py"))
+
+    assert sources
+    assert {str(source): found for source in sources if (found := imported(source) & others)} == {}
+
+
+@pytest.mark.parametrize("module", ["__main__", "node", "head", "worker", "settings", "process", "formation"])
+def test_the_supervisor_imports_neither_ray_nor_torch(module: str) -> None:
+    assert not imported(PARTS["verl_node"] / f"{module}.py") & {"ray", "torch", "transformers", "verl"}
+
+
+def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:
+    readers = {
+        source.name
+        for source in PARTS["verl_node"].glob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and isinstance(node.value, ast.Name)
+        if node.value.id == "os"
+    }
+
+    # These run as processes of their own: what a Ray worker sees, and the hub's and the libraries' own variables.
+    assert readers - {"cluster.py", "hub.py", "model.py"} == {"__main__.py"}
