@@ -65,7 +65,7 @@ def conflicts() -> list[str]:
 
 
 def record(protect: list[str], lock: Path, wanted: list[str], bare: list[str], has: list[str]) -> None:
-    """Write constraints.txt, requirements.txt and before.json into FOLDER."""
+    """Write protected.txt, constraints.txt, requirements.txt and before.json into FOLDER."""
     here = installed()
     kept = {name: {**here[name], "files": files_of(name)} for name in map(canonical, protect) if name in here}
     for name, version in (pin.split("==") for pin in has):
@@ -77,6 +77,7 @@ def record(protect: list[str], lock: Path, wanted: list[str], bare: list[str], h
     lines = [line for line in lock.read_text(encoding="utf-8").split() if name_of(line) not in here]
     apart = {name_of(line) for line in (*bare, *wanted)}
     held = [f"{name}=={facts['version']}" for name, facts in sorted(kept.items())]
+    _write("protected.txt", held)  # for installations into the finished image
     _write("constraints.txt", held + [line for line in lines if name_of(line) not in kept])
     _write("requirements.txt", wanted + [line for line in lines if name_of(line) not in apart])
     _write("before.json", [json.dumps({"protected": kept, "conflicts": conflicts()}, indent=1, sort_keys=True)])

@@ -17,8 +17,6 @@ from images.process import stream
 from images.spec import ImageSpec
 
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT")
-MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
-NOSET = "RAY_EXPERIMENTAL_NOSET_"
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,11 @@ class Site:
             wheelhouse=Path(wheelhouse) if wheelhouse else None,
         )
 
+    def pip_environment(self) -> dict[str, str]:
+        """What pip on this machine is told; a password in the index stays out of its arguments."""
+        settings = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index}
+        return {name: str(value) for name, value in settings.items() if value}
+
     def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
         """Write pip's and apt's configuration into ``folder``; the flags that hand them to the build."""
         pip = ["[global]", "disable-pip-version-check = true"]
@@ -79,12 +82,8 @@ def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = 
     daemon()
     engine = choose()
     reference = _base(spec, engine, from_base, site)
-    torch = []
-    if spec.platform == "cpu":
-        cache = context.STAGED / "wheels"
-        torch = [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, site.pip_index)]
-    folder = context.stage(spec, reference, preset_masks(reference), torch, lock)
-    with tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
+    with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
+        folder = context.stage(spec, reference, _torch(spec, site), lock)
         secrets = site.secrets(spec, Path(private))
         stream(argv(engine, reference, tags, folder, secrets), engine.environment)
     return str(daemon().images.get(tags[0]).id)
@@ -111,11 +110,13 @@ def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secr
     return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *secrets, str(folder)])
 
 
-def preset_masks(reference: str) -> dict[str, str]:
-    """The device masks that an image presets for every container, whatever devices that gets."""
-    preset = daemon().images.get(reference).attrs["Config"].get("Env") or []
-    pairs = (line.partition("=")[::2] for line in preset)
-    return {name: value for name, value in pairs if name in MASKS or name.startswith(NOSET)}
+def _torch(spec: ImageSpec, site: Site) -> list[Path]:
+    """The wheel of torch, where the base does not bring it."""
+    if "torch" not in spec.installs:
+        return []
+    cache = context.STAGED / "wheels"
+    environment = site.pip_environment()
+    return [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment)]
 
 
 def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from images.errors import ImageError
@@ -19,9 +21,16 @@ STAGED = ROOT / ".build" / "images"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 
 
-def stage(
-    spec: ImageSpec, base: str, base_env: Mapping[str, str], wheels: Sequence[Path], lock: Path | None = None
-) -> Path:
+@contextmanager
+def alone(spec: ImageSpec) -> Iterator[None]:
+    """Wait until no other build of this variant in this checkout is under way, and be the one that is."""
+    STAGED.mkdir(parents=True, exist_ok=True)
+    with (STAGED / f"{spec.variant}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None = None) -> Path:
     """Fill ``.build/images/<variant>`` anew and return it; ``lock`` takes the place of the variant's own."""
     folder = STAGED / spec.variant
     shutil.rmtree(folder, ignore_errors=True)
@@ -33,22 +42,18 @@ def stage(
     for wheel in wheels:
         _link(wheel, folder / "wheelhouse" / wheel.name)
     _stage_toolkit(spec, folder / "toolkit")
-    manifest = image_manifest(spec, base, base_env, toolkit_revision(folder / "toolkit"))
+    manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
     (folder / "toolkit/image.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return folder
 
 
-def image_manifest(spec: ImageSpec, base: str, base_env: Mapping[str, str], toolkit: str) -> dict[str, object]:
-    """The content of /opt/verljob/image.json (docs/flow.md, "In the image").
-
-    ``base_env`` are the device masks that the base presets: a Dockerfile cannot unset a variable, an entrypoint can.
-    """
+def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object]:
+    """The content of /opt/verljob/image.json (docs/flow.md, "In the image")."""
     return {
         "name": spec.name,
         "variant": spec.variant,
         "platform": spec.platform,
         "base": base,
-        "base_env": dict(base_env),
         "toolkit": toolkit,
         "template": revision(spec),
         "pins": spec.pins,

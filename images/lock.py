@@ -25,7 +25,7 @@ OF_CUDA = ("nvidia-", "cuda-", "triton")
 
 def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
     """Resolve again and write ``<folder>/<variant>.txt``; needs uv and a package index."""
-    asked = [_with_extras(spec, name) for name in spec.installs if name != "torch"]
+    asked = [spec.requirement(name) for name in spec.installs if name != "torch"]
     torch = f"torch=={spec.pins['torch']}"
     # First with all that the base has, so that the versions fit it; then without, so that only ours are listed.
     together = resolve(spec, [*asked, torch, *spec.lock.with_], [])
@@ -55,8 +55,3 @@ def without_base(spec: ImageSpec, lines: list[str]) -> list[str]:
     """The lines that an image may install."""
     absent = {"torch", *spec.guarded, *map(canonicalize_name, spec.lock.omit), *spec.replaces}
     return [line for line in lines if (name := line.split("==")[0]) not in absent and not name.startswith(OF_CUDA)]
-
-
-def _with_extras(spec: ImageSpec, name: str) -> str:
-    extras = ",".join(spec.extras.get(name, ()))
-    return f"{name}[{extras}]=={spec.installs[name]}" if extras else f"{name}=={spec.installs[name]}"

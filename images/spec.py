@@ -92,7 +92,7 @@ class ImageSpec:
     def requirements(self) -> list[str]:
         """What pip is asked for with its dependencies; torch is there before everything else."""
         apart = {"torch", *map(canonicalize_name, self.without_deps)}
-        return [self._requirement(name) for name in self.installs if canonicalize_name(name) not in apart]
+        return [self.requirement(name) for name in self.installs if canonicalize_name(name) not in apart]
 
     @property
     def bare_requirements(self) -> list[str]:
@@ -104,6 +104,7 @@ class ImageSpec:
         """The packages that no installation may change."""
         return sorted({canonicalize_name(name) for name in self.protected} - {*self.replaces})
 
-    def _requirement(self, name: str) -> str:
+    def requirement(self, name: str) -> str:
+        """``name[extras]==version`` of one of ``installs``."""
         extras = ",".join(self.extras.get(name, ()))
         return f"{name}[{extras}]=={self.installs[name]}" if extras else f"{name}=={self.installs[name]}"

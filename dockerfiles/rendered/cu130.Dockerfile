@@ -31,7 +31,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
-    PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.description="verl 0.9.1 for cuda: NVIDIA Hopper and Blackwell, CUDA 13.0" \
       org.opencontainers.image.version="0.9.1-cu130" \
@@ -57,7 +57,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="a15cd9e646d3"
+      verljob.template="e6434e217b37"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

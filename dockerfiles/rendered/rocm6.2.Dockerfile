@@ -50,7 +50,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
-    PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.rocm" \
       org.opencontainers.image.description="verl 0.4.1 for rocm: AMD Instinct MI200 and MI300, ROCm 6.2" \
       org.opencontainers.image.version="0.4.1-rocm6.2" \
@@ -65,7 +65,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="6dea1c25f42b"
+      verljob.template="6de8eb4d98e0"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -12,6 +12,7 @@ from verl_node.identity import Identity, require_equal, require_own_addresses
 from verl_node.node import Node
 from verl_node.ray_process import Ray
 from verl_node.result import Verdict
+from verl_node.steps import Steps
 from verl_node.wait import Deadline, unless, until
 
 _TASKS_TIMEOUT_S = 120.0  # for one task a node on a cluster that is there; starting a worker process takes seconds
@@ -39,7 +40,7 @@ class _Head:
         self.join = Deadline(node.settings.join_timeout_s)
 
     async def lead(self) -> Verdict:
-        with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.absent())} other nodes"):
+        with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.roll.absent())} other nodes"):
             await self._meet()
         announcement.first_lines(self.settings, self.nodes)
         self.journal.phase = "head"
@@ -69,7 +70,7 @@ class _Head:
         announcement.join_line(self.settings, self.node.own_address())
         workers = await self.peers.all_here(self.join)
         chosen = self.settings.head_address or self.settings.node_address
-        own = self.node.own_address() if chosen else self.peers.reached_address() or self.node.own_address()
+        own = self.node.own_address() if chosen else self.peers.roll.reached_address() or self.node.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
@@ -95,8 +96,12 @@ class _Head:
         driver = await Driver.start(gcs=self.gcs, nodes=addresses, gpus=self.node.gpus, env=self.env)
         if not await driver.whole(self.join):
             alive = driver.alive()
-            absent = [number for number, node in enumerate(self.nodes) if alive.get(node.address) != node.gpus]
-            raise self.peers.missing(absent, self.join)
+            absent = {
+                number: f"Ray is there with {alive.get(node.address, 'none')} of {node.gpus} GPUs"
+                for number, node in enumerate(self.nodes)
+                if alive.get(node.address) != node.gpus
+            }
+            raise self.peers.roll.missing(absent, self.join)
         self.peers.tell("formed")
         return driver
 
@@ -111,8 +116,8 @@ class _Head:
         deadline = Deadline(self.settings.prepare_timeout_s)
         await preparation.run(self.plan.prepare, self.settings.environ, journal=self.journal, deadline=deadline)
         self.peers.tell("prepare", argv=self.plan.prepare)
-        if not await until(lambda: not self.peers.without("prepared"), deadline=deadline):
-            late = ", ".join(self.nodes[number].host for number in self.peers.without("prepared"))
+        if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
+            late = ", ".join(self.peers.roll.without("prepared"))
             raise InputUnavailable(
                 f"Data and model were not ready on {late} after {deadline.timeout_s:.0f} s.",
                 fix="Look at those nodes' network and disk; VERLJOB_PREPARE_TIMEOUT_S gives them longer.",
@@ -122,5 +127,9 @@ class _Head:
         assert self.plan is not None
         for note in self.plan.training.notes:
             self.journal.note(note)
-        code = await training.run(self.plan, self.env, host=self.node.host)
+        rows = self.plan.run_dir / "metrics.jsonl"
+        file_log = self.plan.training.file_log
+        steps = Steps(rows, self.node.host, file_log, lambda step: self.peers.tell("step", step=step))
+        self.peers.take_row = steps.take
+        code = await training.run(self.plan, self.env, steps)
         return Verdict.of_training(code, host=self.node.host)

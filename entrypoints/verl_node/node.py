@@ -65,6 +65,7 @@ class Node:
             platform=self.settings.platform,
             gpus=self.gpus,
             ray=self.ray_version,
+            start_timeout_s=self.settings.ray_timeout_s,
             verl_checkout=self.settings.verl_checkout,
             training=training,
         )

@@ -20,7 +20,7 @@ _TUNING = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-_CLIENT_HOOK = "verl_node.ray_hook.no_client_server"
+_START_HOOK = "verl_node.ray_hook.before_start"
 
 
 def build(
@@ -31,6 +31,7 @@ def build(
     platform: str,
     gpus: int,
     ray: Version,
+    start_timeout_s: float,
     verl_checkout: Path | None,
     training: Mapping[str, str],
 ) -> dict[str, str]:
@@ -43,8 +44,8 @@ def build(
     built = masks.one_mask(environ, platform=platform, gpus=gpus, visible=visible, ray=ray)
     for name, value in _TUNING.items():
         built.setdefault(name, value)
-    if environ.get("VERLJOB_RAY_CLIENT", "0") in ("", "0"):
-        built["RAY_START_HOOK"] = _CLIENT_HOOK
+    built.setdefault("RAY_raylet_start_wait_time_s", f"{start_timeout_s:.0f}")
+    built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
     return {**built, **port_environment(ports), **training, "RAY_ADDRESS": gcs}

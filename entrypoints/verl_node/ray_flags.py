@@ -51,7 +51,7 @@ def head_argv(
         *("ray", "start", "--head", f"--port={head.gcs}"),
         *("--include-dashboard=true", f"--dashboard-host={node_address}", f"--dashboard-port={head.dashboard}"),
         *([f"--dashboard-grpc-port={ports.dashboard_grpc}"] if version < _DASHBOARD_GRPC_BEFORE else []),
-        f"--ray-client-server-port={ports.client_server}",  # and ray_hook.py takes it away again
+        f"--ray-client-server-port={ports.client_server}",  # which ray_hook.py takes away again
         "--disable-usage-stats",
         *_common(node_address, host, ports, share, temp_dir),
     ]

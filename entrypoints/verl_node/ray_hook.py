@@ -1,14 +1,43 @@
-"""Called by `ray start` through RAY_START_HOOK: turns the Ray Client server off, which no flag can.
+"""Called inside `ray start` through RAY_START_HOOK, for what no flag and no variable can say.
 
-Two heads on one machine would share its port by SO_REUSEPORT, and nothing of verl uses it. Asked for with
-VERLJOB_RAY_CLIENT=1, which leaves the hook out.
+It runs in Ray's process and not in the supervisor's, so it is told by the environment.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
+_POLL_S = 0.2
 
-def no_client_server(ray_params: Any, head: bool) -> None:
-    """Take the client server's port back out of the parameters (Ray: "0 or None" starts none)."""
-    ray_params.ray_client_server_port = None
+
+def before_start(ray_params: Any, head: bool) -> None:
+    """Turn the Ray Client server off, and have `ray start` wait for its raylet as long as we do.
+
+    Two heads on one machine would share the client server's port by SO_REUSEPORT, and nothing of verl uses it;
+    VERLJOB_RAY_CLIENT=1 keeps it. For the raylet `ray start` waits 30 s, a constant in ray/_private/node.py from 2.51
+    on, which a busy machine needs for the imports of Ray's agents alone.
+    """
+    if os.environ.get("VERLJOB_RAY_CLIENT", "0") in ("", "0"):
+        ray_params.ray_client_server_port = None
+    wait_for_the_raylet(float(os.environ["VERLJOB_RAY_TIMEOUT_S"]))
+
+
+def wait_for_the_raylet(timeout_s: float) -> None:
+    """Make Ray's question for its own node an answer that may take this long."""
+    from ray._private import services  # only in Ray's process
+
+    ask = services.get_node
+
+    def get_node(*arguments: Any, **named: Any) -> Any:
+        end = time.monotonic() + timeout_s
+        while True:
+            try:
+                return ask(*arguments, **named)
+            except RuntimeError:  # not registered yet
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_POLL_S)
+
+    services.get_node = get_node

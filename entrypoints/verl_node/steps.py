@@ -1,11 +1,13 @@
-"""Keeps metrics.jsonl: a row for every step that verl logs, while the training runs."""
+"""Keeps metrics.jsonl while the training runs: a row for every step that verl logs, and one for each worker's GPUs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from verl_node import metrics
 
@@ -15,8 +17,9 @@ _POLL_S = 0.5
 class Steps:
     """Follows verl's file logger, or its console lines where the release has no file logger (``file_log`` is None)."""
 
-    def __init__(self, path: Path, host: str, file_log: Path | None) -> None:
+    def __init__(self, path: Path, host: str, file_log: Path | None, on_step: Callable[[int], None]) -> None:
         self._path = path
+        self._on_step = on_step
         self._host = host
         self._file_log = file_log
         self._offset = 0
@@ -50,7 +53,24 @@ class Steps:
             return
         gpus = await asyncio.get_running_loop().run_in_executor(None, metrics.gpus)
         rows = [metrics.row(record, time=round(time.time(), 3), host=self._host, gpus=gpus) for record in records]
-        with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+        self._write(rows)
         self._offset = offset
         del self._from_console[: len(rows)]
+        self._on_step(records[-1][0])
+
+    def take(self, row: Any) -> None:
+        """Write a row that another node sent."""
+        try:
+            self._write([row])
+        except OSError as error:
+            print(f"metrics.jsonl could not be written: {error}", flush=True)  # noqa: T201
+
+    def _write(self, rows: Iterable[Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+async def gpu_row(step: int, host: str) -> dict[str, Any] | None:
+    """Return a row of what this node's GPUs do in that step, None where it has none."""
+    gpus = await asyncio.get_running_loop().run_in_executor(None, metrics.gpus)
+    return metrics.row((step, {}), time=round(time.time(), 3), host=host, gpus=gpus) if gpus else None

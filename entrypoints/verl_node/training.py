@@ -60,12 +60,11 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
     return Plan(training, recipes.preparation(training, settings.data_dir, settings.data_source), settings.run_dir)
 
 
-async def run(plan: Plan, env: Mapping[str, str], *, host: str) -> int:
+async def run(plan: Plan, env: Mapping[str, str], steps: Steps) -> int:
     """Run it; return its exit code, 128 + n where signal n killed it.
 
     Its output is ours, line by line; the steps that verl logs become rows of metrics.jsonl.
     """
-    steps = Steps(plan.run_dir / "metrics.jsonl", host, plan.training.file_log)
 
     def take(line: str) -> None:
         print(line, flush=True)  # noqa: T201

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
-from verl_node import preparation, ray_flags
+from verl_node import preparation, ray_flags, steps
 from verl_node.control import worker as control
 from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Channel, Message
 from verl_node.events import Event
@@ -99,6 +99,10 @@ class _Worker:
             if order["kind"] == "formed":
                 ray.formed()
                 self.node.journal.note("the cluster is whole")
+            elif order["kind"] == "step":
+                row = await steps.gpu_row(order["step"], self.node.host)
+                if row is not None:
+                    self.channel.send("row", row=row)
             elif order["kind"] == "prepare":
                 deadline = Deadline(self.node.settings.prepare_timeout_s)
                 environ = self.node.settings.environ

@@ -4,6 +4,8 @@
 # Starts the container and waits for its end; its exit code is this function's.
 container::run() {
     runtime::start_argv
+    export VERLJOB_CONTAINER_BEGAN_MS
+    VERLJOB_CONTAINER_BEGAN_MS=$(date +%s%3N)
     # The lease: whoever reads it in the container sees end of file when this shell is gone, however it went. The client
     # must not inherit it, since it may outlive this shell.
     exec 9<> "$LOCAL/lease"

@@ -55,7 +55,7 @@ devices::_gpu_amd() {
         minor=${file#*/renderD}
         nodes[${minor%%/*}]=1
     done
-    local -r minors=("${!nodes[@]}") # in ascending order
+    local -ra minors=(${nodes[@]+"${!nodes[@]}"}) # in ascending order
     ((number >= 128)) || number=${minors[number]:-}
     if [[ -z $number || -z ${nodes[number]:-} ]]; then
         devices::_missing "GPU $1 of the job" "AMD render nodes here: ${minors[*]:-none}"
@@ -107,5 +107,5 @@ devices::_groups() {
         for gid in $(stat -c %g -- "$path" "$path"/* 2> /dev/null); do gids[gid]=1; done
     done
     unset "gids[$(id -g)]" 'gids[0]'
-    CONTAINER_GROUPS=("${!gids[@]}")
+    CONTAINER_GROUPS=(${gids[@]+"${!gids[@]}"})
 }

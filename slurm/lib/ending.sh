@@ -3,13 +3,10 @@
 
 ending::judge() {
     rundir::silent
-    if [[ ${#RUNDIR_SILENT[@]} != 0 && -z $ENDING ]]; then
-        step::sweep "${RUNDIR_SILENT[@]}"
-        rundir::silent # some may have ended meanwhile
-    fi
+    [[ ${#RUNDIR_SILENT[@]} == 0 || -n $ENDING ]] || step::sweep "${RUNDIR_SILENT[@]}"
     rundir::verdict || fail 76 "no node left a verdict" "read the lines above and $VERLJOB_RUN_DIR/nodes"
     if [[ ${VERDICT[origin]} == signal && -z $ENDING && ${#RUNDIR_SILENT[@]} != 0 ]]; then
-        fail 76 "${RUNDIR_SILENT[*]} left no verdict: node.sh was killed there, or the node was lost" "see $VERLJOB_RUN_DIR/nodes"
+        fail 76 "node.sh was killed on ${RUNDIR_SILENT[*]}, or the node was lost" "see $VERLJOB_RUN_DIR/nodes"
     elif [[ ${VERDICT[origin]} == signal && -n $ENDING ]]; then
         ending::_who
     fi
@@ -27,14 +24,14 @@ ending::_who() {
     fi
 }
 
-# The EXIT trap: the last line, result.json where no node wrote one, and the code.
+# The EXIT trap: the last line, result.json where not the head's own verdict is the job's, and the code.
 ending::report() {
     local -r code=$?
     trap - EXIT
     ports::release
     [[ -z ${VERLJOB_DRY_RUN:-} || $code != 0 ]] || exit 0
     [[ -n ${VERDICT[code]:-} ]] || verdict::set "$code" self "launch.sh ended unexpectedly with $code" "see the lines above"
-    if [[ -d ${VERLJOB_RUN_DIR:-} && ! -e $VERLJOB_RUN_DIR/result.json ]]; then
+    if [[ -d ${VERLJOB_RUN_DIR:-}/nodes && ! (${RUNDIR_SPEAKER:-} == 0 && -e $VERLJOB_RUN_DIR/result.json) ]]; then
         verdict::result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
     verdict::sentence

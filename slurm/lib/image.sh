@@ -4,6 +4,7 @@
 
 # Sets IMAGE_ID, or ends with 66.
 image::bring() {
+    local -r began_ms=$(date +%s%3N)
     runtime::available
     if [[ $VERLJOB_IMAGE == */* && -f $VERLJOB_IMAGE ]]; then
         say::note "loading the archive $VERLJOB_IMAGE"
@@ -16,7 +17,7 @@ image::bring() {
     runtime::is_ours "$IMAGE_ID" || fail 64 "$VERLJOB_IMAGE is no image of this toolkit: it does not start /opt/verljob/entrypoint.sh" \
         "build one: ./run build --platform $VERLJOB_PLATFORM"
     say::note "image $VERLJOB_IMAGE is $IMAGE_ID"
-    export VERLJOB_IMAGE_DIGEST=$IMAGE_ID
+    export VERLJOB_IMAGE_DIGEST=$IMAGE_ID VERLJOB_IMAGE_MS=$(($(date +%s%3N) - began_ms))
 }
 
 # A name without a slash belongs to no registry; one with a digest needs no second look when the node has it.

@@ -97,6 +97,7 @@ node::describe() {
         "verljob.node=$HOST")
     [[ -n ${LOCAL:-} ]] || LOCAL="<local folder>" VERLJOB_PORT_BLOCK='<first>-<last>' IMAGE_ID=$VERLJOB_IMAGE
     CONTAINER_IMAGE=$IMAGE_ID
+    export VERLJOB_CONTAINER_BEGAN_MS='' # known at the last moment; the name is listed now
     table::profile "$VERLJOB_PROFILE"
     table::read "$VERLJOB_HOME/slurm/platforms/$VERLJOB_PLATFORM.env"
     account::identity

@@ -9,8 +9,9 @@ say::warn() { printf '%s: warning: %s\n' "$HOST" "$*" >&2; }
 # Prints a command as a shell would take it.
 say::command() {
     local argument line=''
+    local -r quote="'\\''"
     for argument in "$@"; do
-        [[ $argument =~ ^[A-Za-z0-9_./:=@%+,-]+$ ]] || argument="'${argument//\'/\'\\\'\'}'"
+        [[ $argument =~ ^[A-Za-z0-9_./:=@%+,-]+$ ]] || argument="'${argument//\'/$quote}'"
         line+=" $argument"
     done
     printf '%s\n' "${line# }"

@@ -46,7 +46,10 @@ step::_listen() {
     trap '' TERM INT USR1
     while IFS= read -r line; do
         case $line in
-            verljob-verdict$'\t'*) verdict::receive "$VERLJOB_RUN_DIR" "$line" >&2 ;;
+            verljob-verdict$'\t'*)
+                verdict::receive "$VERLJOB_RUN_DIR" "$line" >&2
+                rundir::heard "$line"
+                ;;
             *) printf '%s\n' "$line" >&2 ;;
         esac
     done
@@ -55,7 +58,7 @@ step::_listen() {
 # Waits no longer than this for nodes on which node.sh was killed.
 readonly STEP_SWEEP_S=15
 
-# What a killed node.sh could not do itself: containers, folders and logs of the nodes that left no verdict.
+# What a killed node.sh could not do itself: containers, folders and logs of the nodes that were not heard of.
 step::sweep() {
     local -r count=$#
     scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || : # the step lives on only where srun itself was killed

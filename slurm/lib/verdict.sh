@@ -64,16 +64,26 @@ verdict::_json() {
     printf '"%s"' "$text"
 }
 
+# usage: verdict::_phases FILE
+# Prints the seconds of the phases in the head's result.json; an empty object where it wrote none.
+verdict::_phases() {
+    local text=''
+    [[ ! -r $1 ]] || text=$(< "$1")
+    if [[ $text =~ \"phases\":[[:space:]]*(\{[^\}]*\}) ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '{}'; fi
+}
+
 # usage: verdict::result FILE ATTEMPT NODE...
-# Writes result.json for a job whose verl_node did not get to write one.
+# Writes result.json for a job whose head did not get to speak for it; keeps the phases that the head wrote.
 verdict::result() {
     local -r file=$1 attempt=$2
     local key node comma=''
+    local phases
+    phases=$(verdict::_phases "$file")
     shift 2
     {
         printf '{"code": %d, "attempt": %d' "${VERDICT[code]}" "$attempt"
         for key in stage host cause fix; do printf ', "%s": ' "$key"; verdict::_json "${VERDICT[$key]}"; done
-        printf ', "phases": {}, "nodes": ['
+        printf ', "phases": %s, "nodes": [' "$phases"
         for node in "$@"; do printf '%s' "$comma"; verdict::_json "$node"; comma=', '; done
         printf ']}\n'
     } > "$file.new"
@@ -103,6 +113,7 @@ verdict::receive() {
         mkdir -p -- "$folder"
         verdict::write "$folder/verdict"
     fi
-    # The head's own is said last, as the job's.
-    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} != self || ${fields[1]} == 0-* ]] || verdict::sentence
+    # The head's own is said last, as the job's, and what a worker heard from the head is no news.
+    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} != self || ${fields[1]} == 0-* || ${VERDICT[host]} != "${fields[1]#*-}" ]] \
+        || verdict::sentence
 }

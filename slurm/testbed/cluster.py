@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import docker
@@ -12,14 +11,15 @@ from docker.models.containers import Container
 
 from slurm.errors import ClusterNotReady, CommandFailed, JobUnfinished, SlurmError
 from slurm.testbed import compose
-from slurm.testbed.hosts import Host
+from slurm.testbed.hosts import Host, Output
 from slurm.testbed.jobs import Job
+from slurm.testbed.waiting import wait_until
 
 MAX_NODES = 8
+ANSWER_S = 20
 # What a launch needs of a checkout: the shell that Slurm starts, and nothing that a node could not run.
 CHECKOUT_PARTS = ("slurm", "entrypoints")
 _CHECKOUT = Path(__file__).parents[2]
-_POLL_S = 0.25
 
 
 class Cluster:
@@ -61,7 +61,7 @@ class Cluster:
             missing[:] = self._not_ready()
             return not missing
 
-        if not _wait_until(whole, timeout_s):
+        if not wait_until(whole, timeout_s):
             raise ClusterNotReady(
                 f"After {timeout_s:.0f} s the rehearsal cluster {self.name!r} still waits for: {', '.join(missing)}. "
                 f"Their own words: docker logs, for the containers of project {self.name!r}."
@@ -80,7 +80,7 @@ class Cluster:
         found = self._containers(name)
         if not found:
             raise ClusterNotReady(f"The rehearsal cluster {self.name!r} has no {name!r}; its nodes: {self.nodes}.")
-        return Host(name, found[0])
+        return Host(name, found[0], self._docker.api)
 
     def shell(self, host: str, user: str) -> list[str]:
         """Return the command that opens a terminal on a host."""
@@ -126,11 +126,20 @@ class Cluster:
 
     def job(self, job: int) -> Job:
         """Return what Slurm knows of a job; it forgets an ended one after an hour (MinJobAge in slurm.conf)."""
-        return Job.parse(self.host("login").run([*Job.LINE.split(), str(job)]).stdout)
+        said: list[Output] = []
+
+        def answered() -> bool:
+            # On a busy machine the controller may not answer in time, and the engine may cut an answer short.
+            said.append(self.host("login").run([*Job.LINE.split(), str(job)], check=False))
+            return said[-1].code == 0 and said[-1].stdout.endswith("\n")
+
+        if not wait_until(answered, ANSWER_S):
+            raise CommandFailed([*Job.LINE.split(), str(job)], said[-1].code, said[-1].stdout + said[-1].stderr)
+        return Job.parse(said[-1].stdout)
 
     def wait_job(self, job: int, *, timeout_s: float) -> Job:
         """Wait for the end of a job; at the deadline it is left as it is."""
-        if not _wait_until(lambda: self.job(job).ended, timeout_s):
+        if not wait_until(lambda: self.job(job).ended, timeout_s):
             raise JobUnfinished(f"Job {job} is still {self.job(job).state} after {timeout_s:.0f} s.")
         return self.job(job)
 
@@ -162,12 +171,3 @@ def handed_on(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that a job gets from whoever submits it here, as it would from a shell on the login node."""
     ours = ("VERLJOB_DOCKER", "VERLJOB_TESTBED")
     return {name: value for name, value in environment.items() if name.startswith("VERLJOB_") and name not in ours}
-
-
-def _wait_until(done: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True

@@ -46,10 +46,30 @@ stand_in_gpus() {
     done
 }
 
+# Under cgroup v2 this container has a view of its own, with itself as the root. An engine can limit its containers
+# there once the root holds no process and hands its controllers down. Under v1, or with the host's view (a path other
+# than / below), nothing is to do. Not run where it was written: that machine has v1.
+own_cgroup() {
+    local -r root=/sys/fs/cgroup
+    local process
+    [[ -e $root/cgroup.controllers && $(< /proc/self/cgroup) == 0::/ ]] || return 0
+    mount -t cgroup2 cgroup2 "$root"
+    mkdir -p "$root/init"
+    while read -r process; do
+        echo "$process" > "$root/init/cgroup.procs"
+    done < "$root/cgroup.procs"
+    sed 's/[^ ][^ ]*/+&/g' "$root/cgroup.controllers" > "$root/cgroup.subtree_control"
+}
+
 _main() {
     munge_key 60
     slurm_config
-    if [[ $HOSTNAME == login ]]; then homes; else stand_in_gpus; fi
+    if [[ $HOSTNAME == login ]]; then
+        homes
+    else
+        stand_in_gpus
+        own_cgroup
+    fi
     exec runsvdir -P /etc/testbed/service
 }
 

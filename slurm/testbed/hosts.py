@@ -7,14 +7,16 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
+from docker import APIClient
 from docker.models.containers import Container
 
-from slurm.errors import CommandFailed
+from slurm.errors import ClusterNotReady, CommandFailed
 from slurm.testbed.compose import docker_command, run
+from slurm.testbed.waiting import wait_until
 
 ROOT = "root"
+EXIT_CODE_S = 30
 # The numbers that slurm/testbed/Dockerfile gives to the two ordinary accounts.
 ACCOUNT_IDS = {ROOT: 0, "submitter": 2001, "neighbour": 2002}
 
@@ -31,9 +33,10 @@ class Output:
 class Host:
     """A container of the cluster by its service's name: ``login``, ``registry`` or ``n1`` to ``n8``."""
 
-    def __init__(self, name: str, container: Container) -> None:
+    def __init__(self, name: str, container: Container, api: APIClient) -> None:
         self.name = name
         self.container = container
+        self._api = api
 
     def run(
         self,
@@ -50,19 +53,30 @@ class Host:
         :param timeout_s: after this the command is killed and its code is 137.
         :raises CommandFailed: for any code but 0, unless ``check`` is False.
         """
-        result = self.container.exec_run(
-            ["timeout", "--signal=KILL", str(timeout_s), *argv],
-            user=user,
-            workdir=folder,
-            environment=dict(environment or {}),
-            demux=True,
+        words = ["timeout", "--signal=KILL", str(timeout_s), *argv]
+        started = self._api.exec_create(
+            self.container.id, words, user=user, workdir=folder, environment=dict(environment or {})
         )
-        # With demux docker-py gives a pair, each None where nothing was said; its types do not say so.
-        stdout, stderr = cast("tuple[bytes | None, bytes | None]", result.output)
-        output = Output(result.exit_code or 0, _text(stdout), _text(stderr))
+        stdout, stderr = self._api.exec_start(started["Id"], demux=True)
+        output = Output(self._code(started["Id"]), _text(stdout), _text(stderr))
         if check and output.code:
             raise CommandFailed(argv, output.code, output.stdout + output.stderr, where=f"{self.name} as {user}")
         return output
+
+    def _code(self, started: str) -> int:
+        # The engine closes the output first and notes the exit code a moment later: until then it says None.
+        codes: list[int] = []
+
+        def ended() -> bool:
+            code = self._api.exec_inspect(started)["ExitCode"]
+            codes.extend([] if code is None else [code])
+            return bool(codes)
+
+        if not wait_until(ended, EXIT_CODE_S):
+            raise ClusterNotReady(
+                f"The engine does not tell how a command on {self.name} ended, {EXIT_CODE_S} s after."
+            )
+        return codes[0]
 
     def put(self, sources: Iterable[Path], folder: str, *, user: str = ROOT) -> None:
         """Copy files and folders into ``folder``, which is made where it lacks, as files of ``user``."""

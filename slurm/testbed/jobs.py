@@ -32,8 +32,8 @@ class Job:
 
     @classmethod
     def parse(cls, line: str) -> Job:
-        """Read one line of ``scontrol --oneliner show job``, of which values are taken up to the first space."""
-        fields = dict(re.findall(r"(?:^|\s)([A-Za-z/:_]+)=(\S*)", line))
+        """Read one line of ``scontrol --oneliner show job``; a value ends where the next name begins."""
+        fields = dict(re.findall(r"(?:^|\s)([A-Za-z/:_]+)=(.*?)(?=\s[A-Za-z/:_]+=|\s*$)", line))
         code, signal = (int(part) for part in fields["ExitCode"].split(":"))
         nodes = fields["NodeList"]
         return cls(

@@ -39,6 +39,7 @@ class Job:
         self.nodes = nodes
         self.python = str(python)
         self.first_port = free_ports(400)
+        self.path = f"{FAKES}:{os.environ['PATH']}"
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.leases: dict[int, int] = {}
         (folder / "token").write_text("0123456789abcdef")
@@ -54,7 +55,7 @@ class Job:
         first = self.first_port
         block = first + 100 + 100 * node
         return {
-            "PATH": f"{FAKES}:{os.environ['PATH']}",
+            "PATH": self.path,
             "PYTHONPATH": f"{ENTRYPOINTS}:{self.folder}/site",
             "HOME": str(self.folder),
             "REAL_PYTHON": self.python,

@@ -22,12 +22,11 @@ FOREVER = "while :; do sleep 0.1; done\n"
 
 
 def leaves(*verdicts: tuple[int, str]) -> str:
-    """A step whose nodes write these verdicts: node number and its lines, separated by blanks."""
-    lines = []
-    for node_id, words in verdicts:
-        folder = f'"$VERLJOB_RUN_DIR/nodes/{node_id}-n{node_id + 1}"'
-        lines += [f"mkdir -p {folder}", f"printf '%s\\n' {words} > {folder}/verdict"]
-    return "\n".join(lines)
+    """A step whose nodes leave these verdicts: node number and the verdict's words."""
+    return "\n".join(
+        f"{{ printf 'verljob-verdict\\t{node_id}-n{node_id + 1}'; printf '\\t%s' {words}; echo; }} >&2"
+        for node_id, words in verdicts
+    )
 
 
 def ended(code: int, *, origin: str = "self", cause: str = "x") -> str:
@@ -286,13 +285,13 @@ def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(r
     assert "y" in last(done)
 
 
-def test_a_node_without_a_verdict_is_named(rig: Rig) -> None:
+def test_a_node_that_was_not_heard_of_is_named(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(143, origin="signal"))))
 
     done = rig.launch(DEMO)
 
     assert done.returncode == 76
-    assert "n2 left no verdict" in last(done)
+    assert "node.sh was killed on n2" in last(done)
 
 
 def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
@@ -303,13 +302,22 @@ def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
 
 
 def test_a_node_where_node_sh_was_killed_is_looked_after_by_a_step_of_its_own(rig: Rig) -> None:
-    rig.fake("step", leaves((0, ended(143, origin="signal"))))
+    containers = 'mkdir -p "$VERLJOB_RUN_DIR/nodes/1-n2"; echo code=143 > "$VERLJOB_RUN_DIR/nodes/1-n2/verdict"\n'
+    rig.fake("step", containers + leaves((0, ended(143, origin="signal"))))
 
     rig.launch(DEMO)
 
     argv = rig.faked("sweep.argv").splitlines()
     assert {"--overlap", "--nodelist=n2", "--ntasks=1"} < set(argv)
     assert argv[-1] == "sweep"
+
+
+def test_no_second_step_is_made_where_every_node_was_heard_of(rig: Rig) -> None:
+    rig.fake("step", WELL)
+
+    rig.launch(DEMO)
+
+    assert not (rig.root / "fake" / "sweep.argv").exists()
 
 
 def test_a_node_that_does_not_see_the_checkout_ends_the_job_with_64(rig: Rig) -> None:
@@ -342,12 +350,27 @@ def test_result_json_is_written_where_no_node_wrote_it(rig: Rig) -> None:
     }  # fmt: skip
 
 
-def test_a_result_json_of_the_node_is_left_alone(rig: Rig) -> None:
-    rig.fake("step", WELL + '\nprintf mine > "$VERLJOB_RUN_DIR/result.json"')
+HEADS_RESULT = (
+    """printf '{"code": 143, "phases": {"head": 1.5, "join": 2.0}, "nodes": []}' > "$VERLJOB_RUN_DIR/result.json"\n"""
+)
+
+
+def test_a_result_json_of_a_head_that_speaks_for_the_job_is_left_alone(rig: Rig) -> None:
+    rig.fake("step", HEADS_RESULT + WELL)
 
     rig.launch(DEMO)
 
-    assert (rig.run_dir / "result.json").read_text() == "mine"
+    assert json.loads((rig.run_dir / "result.json").read_text())["code"] == 143
+
+
+def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_phases(rig: Rig) -> None:
+    rig.fake("step", HEADS_RESULT + leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y"))))
+
+    rig.launch(DEMO)
+
+    result = json.loads((rig.run_dir / "result.json").read_text())
+    assert (result["code"], result["cause"]) == (66, "y")
+    assert result["phases"] == {"head": 1.5, "join": 2.0}
 
 
 def test_the_first_lines_name_what_matters(rig: Rig) -> None:
@@ -406,4 +429,4 @@ def test_nothing_of_the_launch_stays_on_the_node(rig: Rig) -> None:
 
     assert [path.name for path in (rig.root / "ports").iterdir()] == ["guard"]
     assert mode(rig.run_dir / "overrides") == 0o644
-    assert not (rig.run_dir / ".talk").exists()
+    assert sorted(path.name for path in rig.run_dir.iterdir()) == ["nodes", "overrides", "result.json"]

@@ -45,5 +45,5 @@ def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:
         if node.value.id == "os"
     }
 
-    # These run as processes of their own: what a Ray worker sees, and the hub's and the libraries' own variables.
-    assert readers - {"cluster.py", "hub.py", "model.py"} == {"__main__.py"}
+    # These run in processes of their own: what a Ray worker sees, and the hub's and the libraries' own variables.
+    assert readers - {"cluster.py", "ray_hook.py", "hub.py", "model.py"} == {"__main__.py"}

@@ -45,6 +45,21 @@ def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
     wait_until_nothing_is_left(job)
 
 
+def test_a_step_brings_a_row_for_the_gpus_of_every_node(job: Job) -> None:
+    smi = job.folder / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text("#!/bin/sh\necho '90, 1024'\n")
+    smi.chmod(0o755)
+    row = '{"step": 3, "data": {}}'
+    both_rows = f"until [ $(wc -l < {job.run_dir}/metrics.jsonl) = 2 ]; do sleep 0.05; done"
+    job.start(FAKE_TRAINING=f"echo '{row}' > $VERL_FILE_LOGGER_PATH; {both_rows}", PATH=f"{smi.parent}:{job.path}")
+
+    assert job.end(0) == 0
+    rows = [json.loads(line) for line in (job.run_dir / "metrics.jsonl").read_text().splitlines()]
+    gpu = {"utilisation_percent": 90, "memory_used_bytes": 1 << 30}
+    assert [(row["host"], row["step"], row["gpus"]) for row in rows] == [("n0", 3, [gpu]), ("n1", 3, [gpu])]
+
+
 def test_the_first_lines_name_nodes_image_folder_dashboard_and_time_limit(job: Job) -> None:
     job.start(SLURM_JOB_END_TIME="1795246790", FAKE_TRAINING="exit 7")
 
@@ -71,7 +86,7 @@ def test_a_node_whose_ray_does_not_join_is_named_with_its_last_word(job: Job) ->
     job.start(VERLJOB_JOIN_TIMEOUT_S="3", FAKE_DEAD="127.0.0.3")
 
     assert job.end(0) == 75
-    assert "n1: join, note `ray start` at 127.0.0.3 joins" in job.verdict(0)["cause"]
+    assert "n1: Ray is there with none of 8 GPUs (join, note `ray start` at 127.0.0.3 joins" in job.verdict(0)["cause"]
 
 
 def test_a_failed_ray_start_gives_71_with_its_last_line_and_node(job: Job) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,10 +20,9 @@ ENGINE = Engine("/usr/bin/docker", "20.10.24", buildx=False)
 class Images:
     """A daemon's images, as docker-py shows them."""
 
-    def __init__(self, env: list[str] | None) -> None:
+    def __init__(self) -> None:
         self.images = self
         self.id = "sha256:" + "1" * 64
-        self.attrs: dict[str, Any] = {"Config": {"Env": env}}
 
     def get(self, _reference: str) -> Images:
         return self
@@ -84,7 +82,7 @@ def test_an_apt_mirror_stands_in_for_the_distributions_with_its_suites(tmp_path:
 def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "daemon", lambda: Images(None))
+    monkeypatch.setattr(build, "daemon", Images)
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
@@ -97,25 +95,10 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     ]
 
 
-def test_the_masks_that_a_base_presets_are_told_to_the_entrypoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    preset = ["PATH=/bin", "HIP_VISIBLE_DEVICES=0", "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES=1", "A=b=c"]
-    monkeypatch.setattr(build, "daemon", lambda: Images(preset))
-
-    masks = build.preset_masks("base")
-
-    assert masks == {"HIP_VISIBLE_DEVICES": "0", "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1"}
-
-
-def test_a_base_without_an_environment_presets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "daemon", lambda: Images(None))
-
-    assert build.preset_masks("base") == {}
-
-
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(context, "STAGED", tmp_path)
-    return context.stage(CPU, "base:1", {"ROCR_VISIBLE_DEVICES": "0"}, [])
+    return context.stage(CPU, "base:1", [])
 
 
 def test_a_context_holds_what_its_dockerfile_mounts_and_nothing_else(staged: Path) -> None:
@@ -128,15 +111,14 @@ def test_the_images_own_description_has_the_keys_that_the_parts_agreed_on(staged
     manifest = json.loads((staged / "toolkit/image.json").read_text())
 
     agreed = {"name", "variant", "platform", "base", "toolkit", "template", "pins"}  # docs/flow.md, "In the image"
-    assert agreed <= set(manifest)
+    assert set(manifest) == agreed
     assert manifest["pins"] == CPU.pins
-    assert manifest["base_env"] == {"ROCR_VISIBLE_DEVICES": "0"}
 
 
 def test_a_gpu_image_carries_no_cpu_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "STAGED", tmp_path)
 
-    folder = context.stage(CATALOG.variants["cu130"], "base:1", {}, [])
+    folder = context.stage(CATALOG.variants["cu130"], "base:1", [])
 
     assert {path.name for path in (folder / "toolkit/python").iterdir()} == {"verl_node"}
 

@@ -55,6 +55,7 @@ def recorded(guard: ModuleType, have: Callable[..., None], tmp_path: Path) -> Pa
 
 def test_constraints_hold_the_protected_at_the_bases_own_version(recorded: Path) -> None:
     assert (recorded / "constraints.txt").read_text().splitlines()[0] == "torch==2.5.0+rocm6.2"
+    assert (recorded / "protected.txt").read_text().splitlines() == ["torch==2.5.0+rocm6.2"]
 
 
 def test_what_the_base_has_stays_and_the_lock_decides_the_rest(recorded: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from images import wheels
+from images.build import Site
 from images.errors import TorchUnavailable
 
 CPU = ["filelock", "sympy>=1.13.3", "jinja2"]
@@ -39,7 +40,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: list[str], *, py
     script = tmp_path / "python"
     script.write_text(
         "#!/bin/sh\n"
-        f'echo "$*" >> {tmp_path}/calls\n'
+        f'echo "$*" >> {tmp_path}/calls; echo "$PIP_INDEX_URL $PIP_CERT" > {tmp_path}/environment\n'
         f'case "$*" in *--report*) cat {report}; exit ;; esac\n'
         f'case "$*" in *{wheels.PYTORCH_CPU_INDEX}*) {"true" if pytorch_answers else "exit 1"} ;; esac\n'
         'for word; do [ "$before" != --dest ] || dest=$word; before=$word; done\n'
@@ -69,6 +70,16 @@ def test_where_pip_finds_the_cuda_build_pytorchs_index_is_asked(
 
     download = calls.read_text().splitlines()[1]
     assert f"--index-url {wheels.PYTORCH_CPU_INDEX}" in download
+
+
+def test_a_password_in_an_index_reaches_pip_and_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
+    site = Site.here(pip_index="https://me:secret@index/simple", ca="/ca.pem", environment={})
+
+    wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache", environment=site.pip_environment())
+
+    assert "secret" not in calls.read_text()
+    assert (tmp_path / "environment").read_text().split() == ["https://me:secret@index/simple", "/ca.pem"]
 
 
 def test_the_cuda_build_is_never_taken_for_want_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

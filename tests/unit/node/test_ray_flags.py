@@ -90,6 +90,7 @@ def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() ->
         platform="cpu",
         gpus=1,
         ray=(2, 60),
+        start_timeout_s=180,
         verl_checkout=Path("/src/verl"),
         training={"HF_HUB_OFFLINE": "1"},
     )
@@ -103,5 +104,5 @@ def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() ->
     assert built["PYTHONPATH"] == "/src/verl:/mine"
     assert built["RAY_health_check_period_ms"] == "9000"
     assert built["RAY_gcs_rpc_server_reconnect_timeout_s"] == "10"
-    assert built["RAY_START_HOOK"] == "verl_node.ray_hook.no_client_server"
+    assert built["RAY_START_HOOK"] == "verl_node.ray_hook.before_start"
     assert built["HF_HUB_OFFLINE"] == "1"

@@ -1,0 +1,55 @@
+"""What `ray start` is made to do inside, with a stand-in for the module of Ray that is changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from verl_node import ray_hook
+
+
+@pytest.fixture
+def services(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Ray's services, whose node registers at the third question."""
+    module = ModuleType("services")
+    answers: Iterator[str | RuntimeError] = iter([RuntimeError("not yet"), RuntimeError("not yet"), "node"])
+
+    def get_node(gcs_address: str, node_id: str) -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    module.get_node = get_node  # type: ignore[attr-defined]
+    private = ModuleType("ray._private")
+    private.services = module  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray._private", private)
+    monkeypatch.setattr(ray_hook, "_POLL_S", 0)
+    return module
+
+
+@pytest.mark.parametrize(("asked", "port"), [("", None), ("0", None), ("1", 20009)])
+def test_the_client_server_starts_only_where_it_is_asked_for(
+    services: ModuleType, monkeypatch: pytest.MonkeyPatch, asked: str, port: int | None
+) -> None:
+    monkeypatch.setenv("VERLJOB_RAY_CLIENT", asked)
+    monkeypatch.setenv("VERLJOB_RAY_TIMEOUT_S", "180")
+    parameters = SimpleNamespace(ray_client_server_port=20009)
+
+    ray_hook.before_start(parameters, True)
+
+    assert parameters.ray_client_server_port == port
+
+
+def test_ray_start_waits_for_its_raylet_as_long_as_it_is_told(services: ModuleType) -> None:
+    ray_hook.wait_for_the_raylet(10)
+    assert services.get_node("gcs", node_id="1") == "node"
+
+
+def test_it_gives_up_when_that_time_is_over(services: ModuleType) -> None:
+    ray_hook.wait_for_the_raylet(-1)
+    with pytest.raises(RuntimeError, match="not yet"):
+        services.get_node("gcs", node_id="1")

@@ -1,0 +1,54 @@
+"""A command on a host ends with what it ended with, also where the engine is slow to say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from docker import APIClient
+from docker.models.containers import Container
+
+from slurm.errors import CommandFailed
+from slurm.testbed.hosts import Host
+
+
+class Engine:
+    """Answers like docker-py's API: `codes` is what it says of the exit code, one answer after the other."""
+
+    def __init__(self, codes: list[int | None], stdout: bytes | None = None, stderr: bytes | None = None) -> None:
+        self.codes = codes
+        self.output = (stdout, stderr)
+        self.words: list[str] = []
+
+    def exec_create(self, container: str, words: list[str], **how: Any) -> dict[str, str]:
+        self.words = words
+        return {"Id": "1"}
+
+    def exec_start(self, started: str, *, demux: bool) -> tuple[bytes | None, bytes | None]:
+        return self.output
+
+    def exec_inspect(self, started: str) -> dict[str, int | None]:
+        return {"ExitCode": self.codes.pop(0)}
+
+
+def host(engine: Engine) -> Host:
+    return Host("n1", cast("Container", SimpleNamespace(id="abc")), cast("APIClient", engine))
+
+
+def test_an_exit_code_that_is_not_known_yet_is_waited_for() -> None:
+    output = host(Engine([None, None, 7], stdout=b"seen\n")).run(["work"], check=False)
+
+    assert (output.code, output.stdout, output.stderr) == (7, "seen\n", "")
+
+
+def test_a_command_that_fails_is_told_with_host_account_and_words() -> None:
+    with pytest.raises(CommandFailed, match=r"(?s)`work hard` on n1 as neighbour ended with 3.*no such file"):
+        host(Engine([3], stderr=b"no such file")).run(["work", "hard"], user="neighbour")
+
+
+def test_a_command_is_killed_at_its_deadline() -> None:
+    engine = Engine([0])
+    host(engine).run(["work"], timeout_s=5)
+
+    assert engine.words == ["timeout", "--signal=KILL", "5", "work"]
