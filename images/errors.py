@@ -32,6 +32,13 @@ class UnknownVariant(ImageError, LookupError):
         super().__init__(f"no image {asked!r} in images/catalog.toml; it has: {', '.join(sorted(known))}")
 
 
+class NotBuilt(ImageError, LookupError):
+    """The daemon has no image of this name."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(f"{reference} is not on this machine; `invoke images` shows what is, `invoke build` makes it.")
+
+
 class Incompatible(ImageError, ValueError):
     """verl does not run on this base, whatever is installed."""
 

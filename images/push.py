@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 from images.build import names
 from images.catalog import Catalog
 from images.engine import Engine, choose, daemon
-from images.errors import CommandFailed, PushFailed
+from images.errors import CommandFailed, NotBuilt, PushFailed
 from images.process import run
 from images.spec import ImageSpec
 
@@ -29,7 +29,7 @@ def push(spec: ImageSpec, registry: str, catalog: Catalog) -> dict[str, str]:
         try:
             image = daemon().images.get(name)
         except ImageNotFound:
-            raise PushFailed(f"{name} is not here: `invoke build --variant {spec.variant}` makes it.") from None
+            raise NotBuilt(name) from None
         reference = f"{registry.rstrip('/')}/{name}"
         image.tag(reference)
         pushed[reference] = push_reference(engine, reference)

@@ -12,7 +12,7 @@
 set -Eeuo pipefail
 
 readonly LAUNCH_VERSION=0.1.0 # node.sh has the same line
-HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=launch
+HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=launch ENDING=''
 
 # Runs on every node before anything else: a node that does not see the checkout says so and leaves a verdict.
 # shellcheck disable=SC2016 # expands there
@@ -62,7 +62,7 @@ _find_home() {
         [[ $VERLJOB_HOME != /* ]] || ! _is_ours "$VERLJOB_HOME/slurm" || return 0
     else
         while IFS= read -r folder; do
-            _is_ours "$folder" && export VERLJOB_HOME=${folder%/*} && return 0
+            ! _is_ours "$folder" || { VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0; }
         done < <(_folders "$@")
     fi
     printf 'verdict: 64 (launch on %s): no slurm/node.sh of version %s in %s — export VERLJOB_HOME=%s\n' "$HOST" "$LAUNCH_VERSION" \

@@ -5,7 +5,7 @@
 set -Eeuo pipefail
 
 readonly LAUNCH_VERSION=0.1.0 # launch.sh has the same line
-HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=image
+HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=image ENDING=''
 
 _main() {
     # shellcheck source=slurm/lib/node.sh

@@ -12,6 +12,7 @@ account::identity() {
     USER=$(id -un 2> /dev/null) || USER=user$UID # a number that the directory service does not know just now
     LOGNAME=$USER
     [[ -n ${HOME:-} ]] || { HOME=$(getent passwd "$UID") && HOME=${HOME%:*} && HOME=${HOME##*:}; }
+    [[ $HOME == /?* ]] || HOME=/home/$USER # an account whose home is / gets an empty one there
     export HOME USER LOGNAME
     SECRET_NAMES=()
     for name in $ACCOUNT_SECRETS ${more//,/ }; do

@@ -18,33 +18,46 @@ mounts::collect() {
     mounts::_of_the_user
     for path in "${VERLJOB_VERL:-}" "${VERLJOB_DATA_SOURCE:-}" "${VERLJOB_MODEL:-}"; do
         # A model or a data source may also be a name of the hub.
-        [[ $path != /* ]] || mounts::_existing "$path" "$path" ro
+        [[ $path != /* ]] || { mounts::_require "$path" && mounts::_add "$path" "$path" ro; }
     done
     mounts::_add "$VERLJOB_HOME" "$VERLJOB_HOME" ro
-    [[ $VERLJOB_RECIPE != /* ]] || mounts::_existing "${VERLJOB_RECIPE%/*}" "${VERLJOB_RECIPE%/*}" ro
+    [[ $VERLJOB_RECIPE != /* ]] || mounts::_add "${VERLJOB_RECIPE%/*}" "${VERLJOB_RECIPE%/*}" ro
     [[ ! -e $HOME/.ssh ]] || CONTAINER_TMPFS+=("$HOME/.ssh") # keys stay on the host
     mounts::_places_in_tmp
 }
 
 # usage: mounts::_add SOURCE TARGET rw|ro
-# A folder inside one that is already there is left out: mounting it by its own would ask more of the engine, which
-# as root may not look into a home on a root-squashed file system. The first of two for one target stays, so nobody's
-# folder takes the place of our own /tmp.
 mounts::_add() {
-    local mount source target mode
+    mounts::_covers "$@" || mounts::_append "$@"
+}
+
+# usage: mounts::_append SOURCE TARGET rw|ro
+# The first of two for one target stays, so nobody's folder takes the place of our own /tmp.
+mounts::_append() {
+    local mount target
     for mount in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
-        IFS=$'\t' read -r source target mode <<< "$mount"
+        IFS=$'\t' read -r _ target _ <<< "$mount"
         [[ $2 != "$target" ]] || return 0
-        [[ $1 == "$2" && $source == "$target" && $1 == "$source"/* ]] || continue
-        [[ $mode != rw && $3 == rw ]] || return 0
     done
     CONTAINER_MOUNTS+=("$1"$'\t'"$2"$'\t'"$3")
 }
 
-# usage: mounts::_existing SOURCE TARGET rw|ro
-mounts::_existing() {
+# usage: mounts::_covers SOURCE TARGET rw|ro
+# Whether a folder lies inside one that is already there. Mounting it by itself would ask more of the engine, which as
+# root may not look into a home on a root-squashed file system.
+mounts::_covers() {
+    local mount source target mode
+    for mount in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
+        IFS=$'\t' read -r source target mode <<< "$mount"
+        [[ $1 == "$2" && $source == "$target" && $1 == "$source"/* ]] || continue
+        [[ $mode != rw && $3 == rw ]] || return 0
+    done
+    return 1
+}
+
+# usage: mounts::_require PATH
+mounts::_require() {
     [[ -n ${VERLJOB_DRY_RUN:-} || -e $1 ]] || fail 66 "there is no $1 on $HOST" "name a path that every node has"
-    mounts::_add "$@"
 }
 
 # usage: mounts::_or_empty PATH NAME
@@ -59,7 +72,8 @@ mounts::_or_empty() {
     fi
 }
 
-# VERLJOB_MOUNTS: path[:path][:ro], separated by commas.
+# VERLJOB_MOUNTS: path[:path][:ro], separated by commas. These are mounted as asked, so that a read-only one below a
+# home is read-only.
 mounts::_of_the_user() {
     local item source target mode
     local -a items
@@ -71,7 +85,8 @@ mounts::_of_the_user() {
         source=${item%%:*} target=${item#*:}
         [[ $source == /* && $target == /* && $target != *:* ]] \
             || fail 64 "VERLJOB_MOUNTS has '$item'" "write absolute paths: path[:path][:ro], separated by commas"
-        mounts::_existing "$source" "$target" "$mode"
+        mounts::_require "$source"
+        mounts::_append "$source" "$target" "$mode"
     done
 }
 

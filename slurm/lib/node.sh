@@ -51,6 +51,7 @@ node::_end() {
         folder::remove
     fi
     ports::release
+    (ports::tidy) # a killed launch.sh left its own; what fails here is nobody's verdict
     ((SLURM_NODEID == 0)) || say::note "$(verdict::sentence)" # the head's is said by launch.sh
     exit "${VERDICT[code]}"
 }
@@ -92,15 +93,15 @@ node::sweep() {
 
 # Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.
 node::describe() {
+    account::identity
     CONTAINER_NAME=verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
-    CONTAINER_LABELS=("verljob.job=$SLURM_JOB_ID" "verljob.attempt=$VERLJOB_ATTEMPT" "verljob.user=$(id -un)"
+    CONTAINER_LABELS=("verljob.job=$SLURM_JOB_ID" "verljob.attempt=$VERLJOB_ATTEMPT" "verljob.user=$USER"
         "verljob.node=$HOST")
     [[ -n ${LOCAL:-} ]] || LOCAL="<local folder>" VERLJOB_PORT_BLOCK='<first>-<last>' IMAGE_ID=$VERLJOB_IMAGE
     CONTAINER_IMAGE=$IMAGE_ID
     export VERLJOB_CONTAINER_BEGAN_MS='' # known at the last moment; the name is listed now
     table::profile "$VERLJOB_PROFILE"
     table::read "$VERLJOB_HOME/slurm/platforms/$VERLJOB_PLATFORM.env"
-    account::identity
     devices::collect
     share::collect
     mounts::collect

@@ -1,8 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
-# Waiting for a child while signals may come.
-
-# The value of SECONDS when somebody asked this script to end; empty until then. Set by the scripts' traps.
-ENDING=''
+# Waiting for a child while signals may come. ENDING is the value of SECONDS when somebody asked the script to end, and
+# empty until then; the scripts' traps set it.
 
 # usage: process::await PID GRACE_S
 # Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1 when the script was asked to end and the

@@ -6,7 +6,7 @@
 rundir::make() {
     export VERLJOB_ATTEMPT=$((${SLURM_RESTART_COUNT:-0} + 1))
     export VERLJOB_RUN_DIR=${VERLJOB_RUN_DIR:-$SLURM_SUBMIT_DIR/verljob/$SLURM_JOB_ID/attempt-$VERLJOB_ATTEMPT}
-    [[ $VERLJOB_RUN_DIR == /* ]] || VERLJOB_RUN_DIR=$SLURM_SUBMIT_DIR/$VERLJOB_RUN_DIR
+    VERLJOB_RUN_DIR=$(cd -- "$SLURM_SUBMIT_DIR" && realpath --canonicalize-missing --no-symlinks -- "$VERLJOB_RUN_DIR")
     export VERLJOB_OVERRIDES VERLJOB_OVERRIDES_FILE=$VERLJOB_RUN_DIR/overrides
     VERLJOB_OVERRIDES=$(printf '%s\n' ${OVERRIDES[@]+"${OVERRIDES[@]}"})
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0

@@ -17,6 +17,7 @@ from slurm.testbed.waiting import wait_until
 
 MAX_NODES = 8
 ANSWER_S = 20
+END = "=end-of-answer="
 # What a launch needs of a checkout: the shell that Slurm starts, and nothing that a node could not run.
 CHECKOUT_PARTS = ("slurm", "entrypoints")
 _CHECKOUT = Path(__file__).parents[2]
@@ -126,16 +127,7 @@ class Cluster:
 
     def job(self, job: int) -> Job:
         """Return what Slurm knows of a job; it forgets an ended one after an hour (MinJobAge in slurm.conf)."""
-        said: list[Output] = []
-
-        def answered() -> bool:
-            # On a busy machine the controller may not answer in time, and the engine may cut an answer short.
-            said.append(self.host("login").run([*Job.LINE.split(), str(job)], check=False))
-            return said[-1].code == 0 and said[-1].stdout.endswith("\n")
-
-        if not wait_until(answered, ANSWER_S):
-            raise CommandFailed([*Job.LINE.split(), str(job)], said[-1].code, said[-1].stdout + said[-1].stderr)
-        return Job.parse(said[-1].stdout)
+        return Job.parse(self._ask([*Job.LINE.split(), str(job)]))
 
     def wait_job(self, job: int, *, timeout_s: float) -> Job:
         """Wait for the end of a job; at the deadline it is left as it is."""
@@ -145,13 +137,29 @@ class Cluster:
 
     def read(self, path: str) -> str:
         """Return a file of the /home that all nodes share; what is not there yet is empty."""
-        return self.host("login").run(["cat", path], check=False).stdout
+        return self._ask(["bash", "-c", '[[ ! -e $1 ]] || cat -- "$1"', "read", path])
 
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _containers(self, service: str) -> list[Container]:
         labels = [f"com.docker.compose.project={self.name}", f"com.docker.compose.service={service}"]
         return self._docker.containers.list(filters={"label": labels})
+
+    def _ask(self, argv: Sequence[str]) -> str:
+        """Ask the login node what may be asked twice.
+
+        On a busy machine Slurm's controller may not answer in time, and Docker 20.10 may close a command's output
+        before all of it arrived: an answer counts when its end is there.
+        """
+        said: list[Output] = []
+
+        def answered() -> bool:
+            said.append(self.host("login").run(["bash", "-c", f'"$@" && printf {END}', "ask", *argv], check=False))
+            return said[-1].code == 0 and said[-1].stdout.endswith(END)
+
+        if not wait_until(answered, ANSWER_S):
+            raise CommandFailed(argv, said[-1].code, said[-1].stdout + said[-1].stderr, where="login")
+        return said[-1].stdout[: -len(END)]
 
     def _not_ready(self) -> list[str]:
         try:

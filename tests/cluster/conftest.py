@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ def docker_compose_file() -> str:
 
 @pytest.fixture(scope="session")
 def docker_compose_project_name() -> str:
-    return "verljob-test"
+    return f"{os.environ.get('VERLJOB_TESTBED') or 'verljob'}-test"
 
 
 @pytest.fixture(scope="session")

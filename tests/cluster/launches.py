@@ -79,7 +79,7 @@ def leftovers(cluster: Cluster) -> dict[str, str]:
     """What a job left on the nodes: containers, processes, node-local folders; empty where there is nothing."""
     commands = {
         "containers": ["docker", "ps", "--all", "--quiet"],
-        "processes": ["pgrep", "-af", OURS],
+        "processes": ["pgrep", "--ignore-ancestors", "-af", OURS],
         "folders": ["find", "/tmp", "/dev/shm", "-maxdepth", "1", "-name", "*verljob-[0-9n]*"],  # noqa: S108
     }
     found = {}

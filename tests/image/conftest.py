@@ -53,14 +53,14 @@ def small(spec: ImageSpec, **more: str) -> ImageSpec:
 
 @pytest.fixture(scope="session")
 def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Build a small set of a variant on its stand-in, with other packages more; the ID of the image."""
+    """Build a small set of a variant on its stand-in, or on what was built there, with other packages more; its ID."""
 
-    def make(variant: str, **more: str) -> str:
+    def make(variant: str, base: str = "", **more: str) -> str:
         spec = small(CATALOG.variants[variant], **more)
         ray = [line for line in (LOCKS / f"{variant}.txt").read_text().split() if line.startswith("ray==")]
         lock = tmp_path_factory.mktemp(variant) / "lock.txt"
         lock.write_text("\n".join(ray))
         tag = f"verljob-test-{variant}:{'-'.join(more) or 'plain'}"
-        return build.build(spec, Site.here(), [tag], from_base=standin.ensure(variant), lock=lock)
+        return build.build(spec, Site.here(), [tag], from_base=base or standin.ensure(variant), lock=lock)
 
     return make

@@ -12,6 +12,7 @@ from docker.errors import ContainerError
 from packaging.utils import canonicalize_name
 
 from images.catalog import Catalog
+from images.errors import NotBuilt
 from images.listing import space
 from images.render import revision
 
@@ -122,6 +123,11 @@ def test_nothing_of_the_building_machine_is_left_inside(daemon: DockerClient, cp
 
     assert listing == ""
     assert not [layer for layer in history if "index-url" in layer["CreatedBy"]]
+
+
+def test_an_image_that_is_not_here_has_no_space_to_tell_of(daemon: DockerClient) -> None:
+    with pytest.raises(NotBuilt, match="no-such-image:1 is not on this machine"):
+        space("no-such-image:1")
 
 
 def test_the_image_is_small_and_says_what_takes_its_space(daemon: DockerClient, cpu_image: str) -> None:

@@ -116,8 +116,10 @@ def test_pip_would_replace_torch_if_nothing_held_it(daemon: DockerClient) -> Non
 def test_a_package_that_would_replace_torch_ends_the_build(
     build_on_standin: Callable[..., str], capfd: pytest.CaptureFixture[str], offender: str, told: Sequence[str]
 ) -> None:
+    # On what was built before, so that nothing but the offender is left to install.
+    build_on_standin("cu130")
     with pytest.raises(CommandFailed):
-        build_on_standin("cu130", **{offender: "1.0"})
+        build_on_standin("cu130", base="verljob-test-cu130:plain", **{offender: "1.0"})
 
     log = capfd.readouterr().err
     assert [words for words in told if words not in log] == []

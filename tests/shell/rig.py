@@ -131,7 +131,7 @@ class Rig:
     def source(self, libraries: str, script: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run ``script`` in a shell that has read these libraries of slurm/lib."""
         lines = [f'source "$VERLJOB_HOME/slurm/lib/{name}.sh"' for name in libraries.split()]
-        text = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=checks", *lines, script])
+        text = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, script])
         return self.run("bash", "-c", text, **{"VERLJOB_HOME": str(CHECKOUT), **more})
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -194,7 +194,9 @@ def test_two_jobs_never_get_one_block(rig: Rig) -> None:
 def again() -> str:
     """The same reservation by another process while the first holds its own."""
     lines = [f'source "$VERLJOB_HOME/slurm/lib/{name}.sh"' for name in PORTS.split()]
-    return "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=checks", *lines, SHOW, "ports::range", TAKE, "trap - EXIT"])
+    return "\n".join(
+        ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::range", TAKE, "trap - EXIT"]
+    )
 
 
 def test_a_block_is_free_again_when_its_holder_is_gone(rig: Rig) -> None:

@@ -198,6 +198,14 @@ def test_the_folders_of_the_contract_are_mounted_at_their_own_paths(rig: Rig) ->
     assert mounts["/etc/passwd"][1] == "readonly"
 
 
+def test_what_the_user_mounts_read_only_below_the_home_is_read_only(rig: Rig) -> None:
+    (rig.home / "data").mkdir()
+
+    rig.node(VERLJOB_MOUNTS=f"{rig.home}/data:ro")
+
+    assert mounted(rig.docker_run())[f"{rig.home}/data"] == (f"{rig.home}/data", "readonly")
+
+
 def test_a_path_with_a_comma_or_a_quote_is_quoted_for_docker(rig: Rig) -> None:
     verl = rig.root / 'a "strange", path'
     verl.mkdir()
