@@ -3,6 +3,7 @@
 ImageError
 ├── CatalogError            catalog.toml says something impossible
 ├── UnknownVariant          no such variant or platform
+├── NotBuilt                no such image on this machine
 ├── Incompatible            a pair that cannot work, refused before a build
 ├── EngineMissing           no docker client with BuildKit, or no daemon
 ├── CommandFailed           a command ended with an error

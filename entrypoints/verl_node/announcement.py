@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Sequence
 
 from verl_node.address import join
@@ -14,22 +13,25 @@ RUNTIME_ENV = "/opt/verljob/runtime_env.yaml"
 
 
 def first_lines(settings: Settings, nodes: Sequence[Identity]) -> None:
-    """Name the nodes, the image, the run directory, the way to the dashboard and the time limit."""
+    """Name what is known now that the nodes have met; by hand also what launch.sh says before its step."""
     head = nodes[0]
-    dashboard = settings.head_ports.dashboard
-    end = settings.allocation.end_time
     _say(
         {
             "nodes": ", ".join(f"{node.host} {node.address} ({node.gpus} GPUs, {node.cpus} CPUs)" for node in nodes),
             "image": f"{settings.image or 'unnamed'} {settings.image_digest or '(digest unknown)'}",
-            "software": f"Ray {head.ray}, Python {head.python}, verl {head.verl or 'none'} {head.verl_commit}",
-            "run folder": str(settings.run_dir or "none"),
-            "dashboard": f"ssh -N -L {dashboard}:{join(head.address, dashboard)} LOGIN-NODE, then http://localhost:{dashboard}",
-            "time limit": time.strftime("until %Y-%m-%d %H:%M:%S %Z", time.localtime(end))
-            if end
-            else "none known here",
+            "software": f"Ray {head.ray}, Python {head.python}, verl {head.verl or 'none'} {head.verl_commit}".rstrip(),
         }
     )
+    if settings.by_hand:
+        dashboard = settings.head_ports.dashboard
+        tunnel = f"ssh -N -L {dashboard}:{join(head.address, dashboard)} {head.host}"
+        _say(
+            {
+                "run folder": str(settings.run_dir or "none"),
+                "dashboard": f"{tunnel}, then http://localhost:{dashboard}",
+                "time limit": "none",
+            }
+        )
 
 
 def join_line(settings: Settings, own_address: str) -> None:

@@ -38,6 +38,8 @@ class Node:
         self.gpus = seen if given is None else given
         self.ports = NodePorts.deal(*settings.port_block, settings.head_ports)
         self.journal = Journal(self.host)
+        for phase, seconds in settings.host_phases.items():
+            self.journal.relay(phase, "end", "", seconds)
         self.identity = Identity.of_this_node(settings, self.gpus)
         self.farewell: Callable[[Verdict], Awaitable[None]] | None = None
 

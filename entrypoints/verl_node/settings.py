@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,7 @@ class Settings:
     data_source: Path | None
     model: str
     verl_checkout: Path | None
+    host_phases: Mapping[str, float]
     by_hand: bool
     joins: bool
     environ: Mapping[str, str]
@@ -82,6 +84,7 @@ class Settings:
             data_source=_path(environ, "VERLJOB_DATA_SOURCE"),
             model=environ.get("VERLJOB_MODEL", ""),
             verl_checkout=_path(environ, "VERLJOB_VERL"),
+            host_phases=_host_phases(environ),
             by_hand=not allocation.job_id,
             joins=allocation.node_id > 0,
             environ=dict(environ),
@@ -107,6 +110,12 @@ class Settings:
                 f"`node {flag}` is for machines without Slurm, but this is job {self.allocation.job_id}.",
                 fix="Use slurm/launch.sh, or unset SLURM_JOB_ID.",
             )
+
+
+def _host_phases(environ: Mapping[str, str]) -> dict[str, float]:
+    """Return the seconds of what node.sh did before this process: host and container share a clock."""
+    image_ms, began_ms = number(environ, "VERLJOB_IMAGE_MS", 0), number(environ, "VERLJOB_CONTAINER_BEGAN_MS", 0)
+    return {"image": image_ms / 1000, "container": max(0.0, time.time() - began_ms / 1000)} if began_ms else {}
 
 
 def _path(environ: Mapping[str, str], name: str) -> Path | None:

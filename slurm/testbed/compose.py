@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,9 @@ COMPOSE_FILE = FOLDER / "compose.yaml"
 IMAGES = "verljob-testbed"
 REGISTRY_VOLUME = "verljob-registry"
 PATIENCE_S = 600
+MEMINFO = Path("/proc/meminfo")
+STORE_GIB = 5
+TRAINING_GIB = 10
 KINDS = ("login", "node", "registry")
 
 
@@ -46,9 +50,25 @@ def environment(nodes: int) -> dict[str, str]:
     """
     return {
         "VERLJOB_TESTBED_NODES": str(nodes),
+        "VERLJOB_TESTBED_STORE_GIB": str(store_gib(nodes, available_gib())),
         "VERLJOB_TESTBED_IMAGES": IMAGES,
         "COMPOSE_HTTP_TIMEOUT": str(PATIENCE_S),
     }
+
+
+def available_gib() -> float:
+    """Return the memory in GiB that this machine can still give, as Linux tells it; 0 where it does not."""
+    told = re.search(r"^MemAvailable: +(\d+) kB$", MEMINFO.read_text() if MEMINFO.exists() else "", re.MULTILINE)
+    return int(told[1]) / 2**20 if told else 0.0
+
+
+def store_gib(nodes: int, available: float) -> int:
+    """Return the GiB of memory in which each node's engine keeps its images, or 0 for a volume on disk.
+
+    A node gets STORE_GIB or nothing: half of that holds verl.cpu unpacked and while it is pulled. TRAINING_GIB is for
+    the demo's training, which took 5 GiB over both nodes, and for the machine.
+    """
+    return STORE_GIB if available >= nodes * STORE_GIB + TRAINING_GIB else 0
 
 
 def services(nodes: int) -> list[str]:

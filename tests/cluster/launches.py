@@ -14,8 +14,8 @@ from slurm.testbed.jobs import Job
 HOME = "/home/submitter/verljob"
 WORK = "/home/submitter/work"
 FLAGS = ("--ntasks-per-node=1", "--cpus-per-task=8", "--mem=16G", "--time=30")
-OURS = "verl_node|gcs_server|raylet|ray::|launch.sh|node.sh|docker run"
-"""Processes that a launch starts, as `pgrep -f` finds them."""
+OURS = "[v]erl_node|[g]cs_server|[r]aylet|[r]ay::|[l]aunch.sh|[n]ode.sh|[d]ocker run"
+"""Processes that a launch starts, as `pgrep -f` finds them, and not the command line of the search itself."""
 
 
 @dataclass(frozen=True)

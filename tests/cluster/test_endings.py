@@ -27,7 +27,7 @@ def test_scancel_in_the_middle_of_training_leaves_nothing(running: Launch) -> No
 
 @pytest.mark.parametrize("node", ["n1", "n2"], ids=["head", "worker"])
 def test_sigkill_of_node_sh_ends_the_job_and_leaves_nothing(running: Launch, node: str) -> None:
-    running.cluster.host(node).run(["pkill", "-KILL", "-f", "slurm/node.sh"])
+    running.cluster.host(node).run(["pkill", "-KILL", "-f", "slurm/[n]ode.sh"])
 
     wait_until(lambda: leftovers(running.cluster) == {}, GONE_S, "clean nodes", lambda: leftovers(running.cluster))
     job = running.wait(GONE_S)

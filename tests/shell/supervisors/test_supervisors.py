@@ -30,7 +30,7 @@ def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
     assert (job.end(0), job.end(1)) == (0, 0)
     said = job.output(0).splitlines()
     assert "trained" in said
-    assert said[-1] == "verdict: 0 (train on n0): Training ended with code 0."
+    assert not any(line.startswith("verdict") for line in said)  # under Slurm launch.sh has the last word
     assert job.verdict(0) == job.verdict(1)
     result = job.result()
     assert (result["code"], result["nodes"]) == (0, ["n0", "n1"])
@@ -60,8 +60,8 @@ def test_a_step_brings_a_row_for_the_gpus_of_every_node(job: Job) -> None:
     assert [(row["host"], row["step"], row["gpus"]) for row in rows] == [("n0", 3, [gpu]), ("n1", 3, [gpu])]
 
 
-def test_the_first_lines_name_nodes_image_folder_dashboard_and_time_limit(job: Job) -> None:
-    job.start(SLURM_JOB_END_TIME="1795246790", FAKE_TRAINING="exit 7")
+def test_the_nodes_and_the_image_are_named_when_all_have_met(job: Job) -> None:
+    job.start(FAKE_TRAINING="exit 7")
 
     assert (job.end(0), job.end(1)) == (7, 0)
     assert job.verdict(1)["code"] == "7"
@@ -69,9 +69,6 @@ def test_the_first_lines_name_nodes_image_folder_dashboard_and_time_limit(job: J
     assert "nodes       n0 127.0.0.2 (8 GPUs" in said
     assert "n1 127.0.0.3 (8 GPUs" in said
     assert "sha256:1" in said
-    assert f"run folder  {job.run_dir}" in said
-    assert f"ssh -N -L {job.first_port + 2}:127.0.0.2:{job.first_port + 2}" in said
-    assert "time limit  until 20" in said
 
 
 def test_a_node_that_does_not_come_is_named_at_the_deadline(job: Job) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,16 @@ def test_join_takes_the_head_from_its_flag_and_a_job_of_slurm_takes_no_flag() ->
         Settings.from_env(JOB).joined_by_hand("n1:6380", gpus=None)
     with pytest.raises(BadSettings, match="is not HOST:PORT"):
         Settings.from_env({}).joined_by_hand("n1", gpus=None)
+
+
+def test_what_node_sh_did_before_the_container_is_told_in_seconds() -> None:
+    began_ms = int(time.time() * 1000) - 2500
+
+    phases = Settings.from_env({"VERLJOB_IMAGE_MS": "1500", "VERLJOB_CONTAINER_BEGAN_MS": str(began_ms)}).host_phases
+
+    assert phases["image"] == 1.5
+    assert 2.5 <= phases["container"] < 10
+
+
+def test_by_hand_there_is_no_host_phase() -> None:
+    assert Settings.from_env({}).host_phases == {}

@@ -75,6 +75,21 @@ def test_the_compose_file_reads_what_is_set_for_it_and_no_more() -> None:
     assert read == set(compose.environment(2)) - {"COMPOSE_HTTP_TIMEOUT"}
 
 
+@pytest.mark.parametrize(("nodes", "available", "gib"), [(2, 20.0, 5), (2, 19.9, 0), (4, 20.0, 0), (4, 32.0, 5)])
+def test_images_lie_in_memory_only_where_that_leaves_enough_for_training(
+    nodes: int, available: float, gib: int
+) -> None:
+    assert compose.store_gib(nodes, available) == gib
+
+
+def test_the_memory_that_is_left_is_read_as_linux_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose, "MEMINFO", tmp_path / "meminfo")
+    nothing_told = compose.available_gib()
+    (tmp_path / "meminfo").write_text("MemTotal:       25165824 kB\nMemAvailable:   20971520 kB\n")
+
+    assert (nothing_told, compose.available_gib()) == (0.0, 20.0)
+
+
 def test_no_node_is_privileged() -> None:
     described = yaml.safe_load(compose.COMPOSE_FILE.read_text())["services"]
 
