@@ -53,6 +53,8 @@ node::_end() {
     ports::release
     (ports::tidy) # a killed launch.sh left its own; what fails here is nobody's verdict
     ((SLURM_NODEID == 0)) || say::note "$(verdict::sentence)" # the head's is said by launch.sh
+    # A worker that heard the head's verdict has done its part: ending with that code would have Slurm kill the head.
+    [[ ${VERDICT[host]} == "$HOST" || $code != 0 ]] || exit 0
     exit "${VERDICT[code]}"
 }
 

@@ -245,6 +245,15 @@ def test_a_workers_talk_goes_to_its_log_and_its_verdict_to_the_steps_stderr(rig:
     assert "hello from a worker" in (rig.run_dir / "nodes" / "1-n2" / "node.log").read_text()
 
 
+def test_a_worker_that_heard_the_heads_verdict_ends_with_0_lest_slurm_kills_the_head(rig: Rig) -> None:
+    rig.fake("container", rig.container("code=7").replace("exit 7", "exit 0"))
+
+    done = rig.node(1)
+
+    assert done.returncode == 0
+    assert "code=7" in done.stderr
+
+
 def test_rays_logs_are_kept_without_secrets_and_bounded(rig: Rig) -> None:
     logs = 'mkdir -p "$FOLDER/tmp/ray/session_1/logs"; cd "$FOLDER/tmp/ray/session_1/logs"; '
     logs += f"printf 'token {'f' * 64} and {SECRET}\\n' > gcs.log; : > empty.log; printf '%2000000d' 1 > worker.out"
