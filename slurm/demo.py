@@ -12,7 +12,7 @@ from slurm import records
 from slurm.errors import JobUnfinished
 from slurm.testbed import Cluster, Job
 
-FLAGS = ["--nodes=2", "--gpus-per-node=1", "--cpus-per-task=4", "--mem=8G", "--time=25"]
+FLAGS = ["--nodes=2", "--gpus-per-node=1", "--cpus-per-task=8", "--mem=8G", "--time=25"]
 # Slurm ends the job at --time; the rest is for its last words.
 JOB_TIMEOUT_S = 27 * 60
 POLL_S = 2.0

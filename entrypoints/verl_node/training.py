@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_node import recipe as recipes
+from verl_node import releases
 from verl_node.errors import BadSettings, CheckFailed
 from verl_node.identity import Identity
 from verl_node.process import Process
 from verl_node.recipe import Training
+from verl_node.releases import Release
 from verl_node.settings import Settings
 from verl_node.steps import Steps
 from verl_node.wait import unless
@@ -46,6 +48,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         raise CheckFailed(
             "verl is not installed here.", fix="Use an image of this toolkit, or set VERLJOB_VERL to a checkout."
         )
+    _require_cpus(releases.load(identity.verl), settings.allocation.cpus, gpus)
     training = recipes.training(
         recipe,
         settings.overrides,
@@ -58,6 +61,16 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         wandb="WANDB_API_KEY" in settings.environ,
     )
     return Plan(training, recipes.preparation(training, settings.data_dir, settings.data_source), settings.run_dir)
+
+
+def _require_cpus(release: Release, cpus: int, gpus: int) -> None:
+    least = release.least_cpus(gpus)
+    if cpus < least:
+        raise BadSettings(
+            f"A node of this job has {cpus} CPUs, and verl {release.series} needs {least} beside {gpus} GPUs: its "
+            "workers would wait for them without end.",
+            fix=f"Ask for more: sbatch --cpus-per-task={least} (a few more let its other actors spread out).",
+        )
 
 
 async def run(plan: Plan, env: Mapping[str, str], steps: Steps) -> int:

@@ -65,6 +65,7 @@ class Job:
             "SLURM_NNODES": str(self.nodes),
             "SLURM_NODEID": str(node),
             "SLURMD_NODENAME": f"n{node}",
+            "SLURM_CPUS_PER_TASK": "32",
             "SLURM_GPUS_ON_NODE": "8",
             "VERLJOB_HEAD_ADDRESS": "127.0.0.2",
             "VERLJOB_NODE_ADDRESS": f"127.0.0.{node + 2}",

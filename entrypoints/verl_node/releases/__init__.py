@@ -20,11 +20,20 @@ class Release:
     """One table: how to say an override of verl 0.9 to the releases of one series."""
 
     series: str
+    cpus_per_gpu: int
     file_logger: bool
     runtime_env: bool
     rename: dict[str, str]
     absent: tuple[str, ...]
     gone: dict[str, str]
+
+    def least_cpus(self, gpus: int) -> int:
+        """The CPUs that a node with ``gpus`` GPUs must give: Ray waits without end for a bundle that fits nowhere.
+
+        A bundle of its resource pool asks for ``cpus_per_gpu`` beside each GPU; the trainer itself takes one more on
+        whatever node it lands.
+        """
+        return self.cpus_per_gpu * gpus + 1
 
     def translate(self, override: Override) -> Override:
         """The same override by this release's names.
@@ -70,6 +79,7 @@ def load(version: str, folder: Path = FOLDER) -> Release:
     table: dict[str, Any] = yaml.safe_load(tables[wanted].read_text())
     return Release(
         series=".".join(map(str, wanted)),
+        cpus_per_gpu=table["cpus_per_gpu"],
         file_logger=table["file_logger"],
         runtime_env=table["runtime_env"],
         rename=table.get("rename") or {},
