@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import requests
 from docker import DockerClient
-from pytest_docker.plugin import Services
+from pytest_docker.plugin import get_docker_services
 
 from images import base, push
 from images.catalog import Catalog
@@ -22,49 +21,28 @@ CATALOG = Catalog.read()
 SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `latest` of this machine stays what it is
 
 
-@pytest.fixture(scope="session")
-def docker_compose_command(one_docker_client: str) -> str:
-    return shlex.join(compose.compose_command())
-
-
-@pytest.fixture(scope="session")
-def docker_compose_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path: Path = tmp_path_factory.mktemp("registry") / "compose.yaml"
+@pytest.fixture(scope="module")
+def registry(one_docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Not through `docker_services`: a run has one of it, and that is the rehearsal cluster's."""
+    compose.build_images(base.ensure())
+    path = tmp_path_factory.mktemp("registry") / "compose.yaml"
     path.write_text(
         f'version: "3"\nservices:\n  registry:\n    image: {compose.IMAGES}-registry\n    ports: ["127.0.0.1::5000"]\n'
     )
-    return str(path)
+    command = shlex.join(compose.compose_command())
+    # Without --wait, which docker-compose 1.29 lacks.
+    up, down = ["up --detach"], ["down --volumes --timeout 0"]
+    with get_docker_services(command, str(path), "verljob-test-push", up, down) as services:
+        address = f"127.0.0.1:{services.port_for('registry', 5000)}"
 
+        def answers() -> bool:
+            try:
+                return requests.get(f"http://{address}/v2/", timeout=2).ok
+            except requests.ConnectionError:
+                return False
 
-@pytest.fixture(scope="session")
-def docker_compose_project_name() -> str:
-    return "verljob-test-push"
-
-
-@pytest.fixture(scope="session")
-def docker_setup(one_docker_client: str) -> list[str]:
-    """Start without --wait, which docker-compose 1.29 lacks."""
-    compose.build_images(base.ensure())
-    return ["up --detach"]
-
-
-@pytest.fixture(scope="session")
-def docker_cleanup() -> list[str]:
-    return ["down --volumes --timeout 0"]
-
-
-@pytest.fixture(scope="session")
-def registry(docker_services: Services) -> str:
-    address = f"127.0.0.1:{docker_services.port_for('registry', 5000)}"
-
-    def answers() -> bool:
-        try:
-            return requests.get(f"http://{address}/v2/", timeout=2).ok
-        except requests.ConnectionError:
-            return False
-
-    docker_services.wait_until_responsive(answers, timeout=30, pause=0.1)
-    return address
+        services.wait_until_responsive(answers, timeout=30, pause=0.1)
+        yield address
 
 
 @pytest.fixture
