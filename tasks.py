@@ -142,6 +142,26 @@ def run_tests(_: Context, only: str = ",".join(SUITES)) -> None:
     _pytest(only.split(","))
 
 
+@task(
+    help={
+        "only": "kinds of tests/faults/kinds.py, by comma; crowd: eight jobs at once",
+        "runtime": "a file of slurm/runtimes/",
+        "rounds": "how often each is made",
+    }
+)
+def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) -> None:
+    """Make every kind of fault on a rehearsal cluster of its own, and print the matrix of what came of them."""
+    from tests.faults import chaos as faults  # docker, Slurm and Ray are not asked for by the other tasks
+
+    with reported():
+        catalog = Catalog.read()
+        spec = catalog.find(platform="cpu")
+        tags = images_build.names(spec, catalog)
+        images_build.build(spec, images_build.Site.here(), tags)
+        failed = faults.run(tags[0], _debian(), only=only, runtime=runtime, rounds=rounds, say=say)
+    raise Exit(code=min(failed, 1))
+
+
 def _pytest(suites: list[str]) -> None:
     """Become pytest: no process is left between it and a signal, and its exit code is ours."""
     os.chdir(ROOT)
@@ -202,5 +222,5 @@ for _verb, _task in {
     _testbed.add_task(_task, name=_verb)
 
 namespace = Collection(
-    show_images, render_dockerfiles, lock_variant, build_image, push_image, demo, lint, run_tests, _testbed
+    show_images, render_dockerfiles, lock_variant, build_image, push_image, demo, lint, run_tests, chaos, _testbed
 )

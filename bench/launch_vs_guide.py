@@ -1,9 +1,10 @@
-"""Seconds from sbatch to a checked cluster, against the launch of the guides (bench/guide.sh), in the same minutes.
+"""Seconds from sbatch to a checked cluster, against the guides' launch and others, in the same minutes.
 
-    .venv/bin/python bench/launch_vs_guide.py --nodes 2 --launches 5
+    .venv/bin/python bench/launch_vs_guide.py --nodes 2 --launches 5 [--against guide symmetric minimum]
 
-Both launch the same image, already on the nodes of a rehearsal cluster, in turns. A launch is complete when its
-own check saw every node. Prints a line a launch and, last, the ratio of the medians over complete launches.
+All launch the same image, already on the nodes of a rehearsal cluster, in turns. A launch is complete when its
+own check saw every node; `minimum` is timed without one, and counted afterwards. Prints a line a launch and, last, the
+ratio of the medians over complete launches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -34,8 +36,11 @@ class Launch:
     nodes: int
 
 
+Way = Callable[[Cluster, str, int], Launch]
+
+
 def ours(cluster: Cluster, image: str, nodes: int) -> Launch:
-    """`sbatch slurm/launch.sh cluster`, until the head's event that the cluster checks have passed."""
+    """`sbatch slurm/launch.sh cluster`, until the head's event that an actor has run on every node."""
     begin = time.time()
     job = cluster.sbatch(
         [f"--nodes={nodes}", *FLAGS, "slurm/launch.sh", "cluster"],
@@ -45,27 +50,26 @@ def ours(cluster: Cluster, image: str, nodes: int) -> Launch:
 
     def passed() -> Launch | None:
         seen = cluster.host("login").run(["cat", events], check=False).stdout
-        for event in map(json.loads, seen.splitlines()):
-            if event["phase"] == "cluster" and event["event"] == "end":
-                found = re.search(r"(\d+) nodes?", event["message"])
-                return Launch(event["time"] - begin, int(found[1]) if found else 0)
-        return None
+        checks = [event for event in map(json.loads, seen.splitlines()) if event["phase"] == "cluster"]
+        ran = [event for event in checks if event["message"].startswith("an actor ran at")]
+        ended = [event["time"] for event in checks if event["event"] == "end"]
+        return Launch(ended[0] - begin, len(ran)) if ended else None
 
     return _measure(cluster, job, passed)
 
 
-def guide(cluster: Cluster, image: str, nodes: int) -> Launch:
-    """bench/guide.sh, until its check has listed the nodes."""
+def other(name: str, cluster: Cluster, image: str, nodes: int) -> Launch:
+    """bench/NAME.sh, until the moment that it calls CHECKED."""
     begin = time.time()
     job = cluster.sbatch(
-        [f"--nodes={nodes}", *FLAGS, "--output=guide-%j.out", "guide.sh"], environment={"BENCH_IMAGE": image}
+        [f"--nodes={nodes}", *FLAGS, f"--output={name}-%j.out", f"{name}.sh"], environment={"BENCH_IMAGE": image}
     )
 
     def checked() -> Launch | None:
-        output = cluster.host("login").run(["cat", f"/home/submitter/verljob/guide-{job}.out"], check=False).stdout
+        output = cluster.host("login").run(["cat", f"/home/submitter/verljob/{name}-{job}.out"], check=False).stdout
         checked_at = re.search(r"CHECKED ([\d.]+)", output)
         seen = re.search(r"NODES (\d+)", output)
-        return Launch(float(checked_at[1]) - begin, int(seen[1]) if seen else 0) if checked_at else None
+        return Launch(float(checked_at[1]) - begin, int(seen[1])) if checked_at and seen else None
 
     return _measure(cluster, job, checked)
 
@@ -90,6 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--launches", type=int, default=5)
+    parser.add_argument("--against", nargs="+", default=["guide"], choices=["guide", "symmetric", "minimum"])
     parser.add_argument("--image", default="verl.cpu:latest")
     options = parser.parse_args()
     cluster = Cluster(options.nodes, name="bench")
@@ -97,27 +102,29 @@ def main() -> None:
         cluster.up("verljob-base:bookworm")
         image = cluster.push(options.image)
         cluster.sync_checkout()
-        cluster.host("login").put([Path(__file__).with_name("guide.sh")], "/home/submitter/verljob", user="submitter")
+        scripts = [Path(__file__).with_name(f"{name}.sh") for name in options.against]
+        cluster.host("login").put(scripts, "/home/submitter/verljob", user="submitter")
         for node in cluster.nodes:
             cluster.host(node).run(["docker", "pull", "--quiet", image], timeout_s=900)
-        _report(cluster, image, options.nodes, options.launches)
+        ways: dict[str, Way] = {"launch.sh": ours, **{name: partial(other, name) for name in options.against}}
+        _report(ways, cluster, image, options.launches)
     finally:
         cluster.down()
 
 
-def _report(cluster: Cluster, image: str, nodes: int, launches: int) -> None:
-    complete: dict[str, list[float]] = {"launch.sh": [], "guide": []}
+def _report(ways: dict[str, Way], cluster: Cluster, image: str, launches: int) -> None:
+    nodes = len(cluster.nodes)
+    complete: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(launches):
-        for name, start in (("launch.sh", ours), ("guide", guide)):
+        for name, start in ways.items():
             launch = start(cluster, image, nodes)
             print(f"{name}: {launch.seconds:.1f} s, {launch.nodes} of {nodes} nodes", flush=True)
             complete[name] += [launch.seconds] if launch.nodes == nodes else []
+    medians = {name: statistics.median(seconds) for name, seconds in complete.items() if seconds}
     for name, seconds in complete.items():
-        median = f"median {statistics.median(seconds):.1f} s" if seconds else "no median"
-        print(f"{name}: {len(seconds)} of {launches} complete, {median}")
-    if all(complete.values()):
-        ours_s, guide_s = (statistics.median(seconds) for seconds in complete.values())
-        print(f"ratio {ours_s / guide_s:.2f}")
+        ratio = f", launch.sh takes {medians['launch.sh'] / medians[name]:.2f} of it" if len(seconds) else ""
+        median = f"median {medians[name]:.1f} s" if seconds else "no median"
+        print(f"{name}: {len(seconds)} of {launches} complete, {median}{ratio}")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ set -Eeuo pipefail
 readonly SECRETS=${VERLJOB_SECRETS:-/run/verljob/secrets}
 PACKAGES=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/python
 
-# Exports the `NAME=value` lines of the secrets file, which came by bind mount and never in an argv; prints none.
+# Exports the `NAME=value` lines of the secrets file, which came by bind mount and never in an argv; prints none. Their
+# names are added to VERLJOB_SECRET_NAMES, by which verl_node masks their values.
 _export_secrets() {
     local line
     [[ -r $SECRETS ]] || return 0
     while IFS= read -r line || [[ -n $line ]]; do
-        [[ ! $line =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || export "${line?}"
+        [[ $line =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || continue
+        export "${line?}" VERLJOB_SECRET_NAMES="${VERLJOB_SECRET_NAMES:+$VERLJOB_SECRET_NAMES,}${line%%=*}"
     done < "$SECRETS"
 }
 

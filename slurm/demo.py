@@ -42,7 +42,7 @@ def run(image: str, base: str, folder: Path, *, say: Say) -> int:
         run_dir = f"{home}/verljob/{number}/attempt-1"
         job = follow(cluster, number, run_dir, say)
         watch.lap(f"job        {job.state}")
-        collect(cluster, [job.output, run_dir], folder)
+        collect(cluster, [job.output, run_dir, f"{home}/verljob/{number}/checkpoints"], folder)
     finally:
         cluster.down()
         watch.lap("cluster    removed")
@@ -117,15 +117,16 @@ def summary(run_dir: Path, job: Job) -> str:
     result = json.loads(_text(run_dir / "result.json") or "{}")
     steps = [record for record in records.read(_text(run_dir / "metrics.jsonl")) if "step" in record]
     seconds = result.get("phases") or records.phases(records.read(_text(run_dir / "events.jsonl")))
-    output = run_dir.parent / Path(job.output).name
-    shards = sorted(path.relative_to(run_dir) for path in run_dir.glob("checkpoints/global_step_*/actor/model_*.pt"))
+    folder = run_dir.parent
+    output = folder / Path(job.output).name
+    shards = sorted(path.relative_to(folder) for path in folder.glob("checkpoints/global_step_*/actor/model_*.pt"))
     lines = [
         f"{f'job {job.id}':<10} {job.state}, exit code {job.code}, on {job.nodes}",
         *([f"cause      {result['cause']} {result.get('fix') or ''}"] if result.get("code") else []),
         "phases     " + ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items()),
         *(f"training   {records.step(record)}" for record in steps),
         *(f"checkpoint {shard}" for shard in shards),
-        f"files      {run_dir}: result.json, events.jsonl, metrics.jsonl, nodes/<node>/, checkpoints/",
+        f"files      {run_dir}: result.json, events.jsonl, metrics.jsonl, nodes/<node>/",
         f"output     {output}",
     ]
     if job.state != "COMPLETED":

@@ -12,7 +12,7 @@
 set -Eeuo pipefail
 
 readonly LAUNCH_VERSION=0.1.0 # node.sh has the same line
-HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=launch ENDING=''
+HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=launch ENDING='' NOTICE=''
 
 # Runs on every node before anything else: a node that does not see the checkout says so and leaves a verdict.
 # shellcheck disable=SC2016 # expands there
@@ -72,7 +72,7 @@ _find_home() {
 
 _main() {
     trap 'ENDING=$SECONDS' TERM INT
-    trap 'printf "%s: Slurm says that the time limit is near\n" "$HOST" >&2' USR1
+    trap 'NOTICE=$SECONDS' USR1 # Slurm's word that it will end the job soon; see slurm/lib/requeue.sh
     _find_home "$@"
     # shellcheck source=slurm/lib/launch.sh
     source "$VERLJOB_HOME/slurm/lib/launch.sh"

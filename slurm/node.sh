@@ -21,12 +21,14 @@ _stay() {
     node::begin
     image::bring
     STAGE=container
+    stale::remove
     folder::make
     ports::range
     ports::reserve "$PORTS_LOW" $((PORTS_HIGH - PORTS_FOR_HEADS)) "$VERLJOB_PORTS" "$SLURM_JOB_ID"
     export VERLJOB_PORT_BLOCK=$PORTS_FIRST-$PORTS_LAST
-    account::write "$LOCAL"
     node::describe
+    account::write "$LOCAL"
+    secrets::write "$LOCAL/secrets"
     container::run
 }
 

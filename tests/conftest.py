@@ -1,9 +1,35 @@
-"""A test run that is asked to end still takes down what its fixtures started."""
+"""What image and cluster tests share. A test run that is asked to end still takes down what its fixtures started."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+from images import build, engine
+from images.build import Site
+from images.catalog import Catalog
 
 # INT too: a shell starts background tasks deaf to it, and Python then leaves it so.
 for asked_to_end in (signal.SIGINT, signal.SIGTERM):
     signal.signal(asked_to_end, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def docker_client() -> Iterator[str]:
+    """Make the client that can use BuildKit the choice of all parts; a missing engine is an error, not a skip."""
+    with pytest.MonkeyPatch.context() as patch:
+        client = engine.choose().client
+        patch.setenv("VERLJOB_DOCKER", client)
+        yield client
+
+
+@pytest.fixture(scope="session")
+def cpu_image(docker_client: str) -> str:
+    """A reference of this checkout's verl.cpu on this machine, built where it lacks or has changed."""
+    catalog = Catalog.read()
+    spec = catalog.find("cpu")
+    tags = build.names(spec, catalog)
+    build.build(spec, Site.here(), tags)
+    return tags[0]

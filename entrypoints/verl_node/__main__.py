@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from verl_node import light  # noqa: F401  before what it keeps out
+
+# isort: split
 import argparse
 import asyncio
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 
-from verl_node import head, lease, tree, worker
+from verl_node import head, heart, lease, masking, standstill, strain, tree, worker
 from verl_node.errors import NodeError
+from verl_node.masking import Masking
 from verl_node.node import Node
 from verl_node.result import Verdict
 from verl_node.settings import Settings
@@ -21,17 +27,22 @@ from verl_node.wait import unless
 def main(arguments: Sequence[str] | None = None) -> int:
     """Be a node; return its exit code (docs/flow.md). Only here an error becomes one."""
     options = _parse(arguments)
-    try:
-        node = Node(_settings(options))
-    except NodeError as error:
-        return _refuse(error)
-    return asyncio.run(_live(node))
+    with redirect_stdout(Masking(sys.stdout)), redirect_stderr(Masking(sys.stderr)):
+        try:
+            settings = _settings(options)
+            masking.remember(settings.secrets)
+            node = Node(settings)
+        except NodeError as error:
+            return _refuse(error)
+        return asyncio.run(_live(node))
 
 
 async def _live(node: Node) -> int:
     signals = Signals()
     tree.adopt_orphans()
-    watchers = [signals.watch(), *([lease.watch(node.settings.lease)] if node.settings.lease else [])]
+    heart.start(node.settings.out_dir / "pulse")
+    watchers = [signals.watch(), standstill.watch(node.host)]
+    watchers += [lease.watch(node.settings.lease)] if node.settings.lease else []
     try:
         verdict = await unless(*watchers, story=worker.follow(node) if node.settings.joins else head.lead(node))
         code = 0 if node.settings.joins else verdict.code  # a worker that heard how the job ended did its part
@@ -42,6 +53,8 @@ async def _live(node: Node) -> int:
         traceback.print_exc()
         verdict = _mistake(node, error)
         code = verdict.code
+    if code and verdict.host == node.host:  # what the kernel did came first
+        verdict = replace(verdict, cause=f"{strain.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
     await node.conclude(verdict)
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201

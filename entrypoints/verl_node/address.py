@@ -29,6 +29,12 @@ def own(head_node: str = "") -> str:
     return "127.0.0.1"
 
 
+def leads_here(name: str) -> str:
+    """Return the address when a name resolves to one of this node's own, else empty; a bare address is no name."""
+    found = _resolve(name)[:1]
+    return found[0] if found and found[0] != name and _is_ours(found[0]) else ""
+
+
 def numeric(host: str) -> str:
     """Return the address that a name resolves to, as Ray wants it. Raises BadSettings."""
     found = _resolve(host)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
+from verl_node import ray_flags, versions
 from verl_node.address import join
 from verl_node.identity import Identity
 from verl_node.settings import Settings
 
-RUNTIME_ENV = "/opt/verljob/runtime_env.yaml"
+# In an image it lies above the packages; without a container the checkout's is beside them.
+_BESIDE = Path(__file__).parents[1] / "runtime_env.yaml"
+RUNTIME_ENV = _BESIDE if _BESIDE.exists() else Path("/opt/verljob/runtime_env.yaml")
 
 
 def first_lines(settings: Settings, nodes: Sequence[Identity]) -> None:
     """Name what is known now that the nodes have met; by hand also what launch.sh says before its step."""
     head = nodes[0]
+    dashboard = _dashboard(settings, head)
     _say(
         {
             "nodes": ", ".join(f"{node.host} {node.address} ({node.gpus} GPUs, {node.cpus} CPUs)" for node in nodes),
@@ -23,15 +28,31 @@ def first_lines(settings: Settings, nodes: Sequence[Identity]) -> None:
         }
     )
     if settings.by_hand:
-        dashboard = settings.head_ports.dashboard
-        tunnel = f"ssh -N -L {dashboard}:{join(head.address, dashboard)} {head.host}"
+        port = settings.head_ports.dashboard
+        tunnel = f"ssh -N -L {port}:{dashboard} {head.host}, then http://localhost:{port}"
         _say(
             {
                 "run folder": str(settings.run_dir or "none"),
-                "dashboard": f"{tunnel}, then http://localhost:{dashboard}",
+                "dashboard": tunnel if dashboard else "off",
                 "time limit": "none",
             }
         )
+    if unprotected := _unprotected(settings, head):
+        _say({"warning": f"{unprotected}; the dashboard is {'on all the same' if dashboard else 'off'}"})
+
+
+def _dashboard(settings: Settings, head: Identity) -> str:
+    """Return host and port of the dashboard, empty where it is off."""
+    host = ray_flags.dashboard_host(versions.parse(head.ray), settings.dashboard, node_address=head.address)
+    return join(host, settings.head_ports.dashboard) if host else ""
+
+
+def _unprotected(settings: Settings, head: Identity) -> str:
+    """Return why anybody who reaches the head can use this cluster; empty where that takes the job's token."""
+    if ray_flags.protected(versions.parse(head.ray), settings.token_file):
+        return ""
+    why = "there is no VERLJOB_TOKEN_FILE" if settings.token_file is None else f"Ray {head.ray} knows no tokens"
+    return f"{why}, so whoever reaches the ports of these nodes can run code in this job"
 
 
 def join_line(settings: Settings, own_address: str) -> None:
@@ -45,7 +66,8 @@ def join_line(settings: Settings, own_address: str) -> None:
 def how_to_use(settings: Settings, nodes: Sequence[Identity]) -> None:
     """Say how to work with a cluster that stays."""
     head = nodes[0]
-    address = f"http://{join(head.address, settings.head_ports.dashboard)}"
+    dashboard = _dashboard(settings, head)
+    address = f"http://{dashboard}"
     gcs = join(head.address, settings.head_ports.gcs)
     training = [
         "python3",
@@ -64,13 +86,14 @@ def how_to_use(settings: Settings, nodes: Sequence[Identity]) -> None:
         "--",
         *training,
     ]
-    _say(
-        {
-            "cluster": f"ready at {gcs}; it stays until its time ends",
-            "submit": f"{shlex.join(submit)} …",
-            "look": f"ray job list --address={address}; ray status --address={gcs}",
-        }
-    )
+    lines = {"cluster": f"ready at {gcs}; it stays until its time ends"}
+    if dashboard:
+        lines["submit"] = f"{shlex.join(submit)} …"
+        lines["look"] = f"ray job list --address={address}; ray status --address={gcs}"
+    else:
+        lines["submit"] = "jobs are submitted to the dashboard, which is off: VERLJOB_DASHBOARD=1 turns it on"
+        lines["look"] = f"ray status --address={gcs}"
+    _say(lines)
 
 
 def _say(lines: dict[str, str]) -> None:

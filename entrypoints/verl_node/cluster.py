@@ -1,12 +1,12 @@
 """`python3 -m verl_node.cluster`: looks at the cluster as a driver does, in a process of its own.
 
-The supervisor never imports Ray. This process joins the cluster as a driver, reports as JSON lines which nodes are
-alive until all that were named are, then runs a task on each of them and reports what it saw there.
+The supervisor never imports Ray. This process does, while Ray starts, and waits for one line of JSON: the address of
+the GCS, those of all nodes, this one first, and the GPUs of each. Then it joins the cluster as a driver, reports as
+lines of JSON which nodes are alive until all of them are, runs an actor with all GPUs on each and reports what it saw.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -15,23 +15,21 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from verl_node.masks import MASKS
+
 _POLL_S = 0.2
-_MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Report until the cluster is whole and every node ran a task; 0. Whoever started us ends us at the deadline."""
-    parser = argparse.ArgumentParser(prog="python3 -m verl_node.cluster", description=__doc__)
-    parser.add_argument("--address", required=True, help="of the GCS")
-    parser.add_argument("--node-address", required=True, help="of this node")
-    parser.add_argument("--node", action="append", required=True, help="address of a node that has to be there")
-    parser.add_argument("--gpus", type=int, required=True, help="that each of them has to have")
-    options = parser.parse_args(arguments)
+def main() -> int:
+    """Report until the cluster is whole and every node ran an actor; 0. Whoever started us ends us at the deadline."""
+    import ray  # before it is needed: it takes seconds
 
-    import ray  # after the arguments: it takes seconds
-
-    ray.init(address=options.address, _node_ip_address=options.node_address, log_to_driver=False, logging_level="ERROR")
-    alive = _wait_for(ray, options.node, options.gpus)
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    order = json.loads(line)
+    ray.init(address=order["gcs"], _node_ip_address=order["nodes"][0], log_to_driver=False, logging_level="ERROR")
+    alive = _wait_for(ray, order["nodes"], order["gpus"])
     _report("whole", nodes=[_seen(node) for node in alive])
     _report("tasks", nodes=_run_everywhere(ray, alive))
     ray.shutdown()
@@ -56,28 +54,32 @@ def _wait_for(ray: Any, wanted: Sequence[str], gpus: int) -> list[dict[str, Any]
 def _run_everywhere(ray: Any, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    task = ray.remote(num_cpus=0)(look)
-    return list(
-        ray.get(
-            [
-                task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-                    node["NodeManagerAddress"]
-                )
-                for node in nodes
-            ]
+    actors = [
+        ray.remote(Scout)
+        .options(
+            num_cpus=0,
+            num_gpus=_gpus(node),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
-    )
+        .remote()
+        for node in nodes
+    ]
+    looks = [actor.look.remote(node["NodeManagerAddress"]) for actor, node in zip(actors, nodes)]
+    return list(ray.get(looks))
 
 
-def look(address: str) -> dict[str, Any]:
-    """Return what a Ray worker process of that node sees."""
-    return {
-        "address": address,
-        "host": socket.gethostname(),
-        "python": sys.version.split()[0],
-        "pid": os.getpid(),
-        "masks": {name: os.environ[name] for name in _MASKS if name in os.environ},
-    }
+class Scout:
+    """An actor with all GPUs of its node, as verl's workers together are: Ray has set its mask."""
+
+    def look(self, address: str) -> dict[str, Any]:
+        """Return what a Ray worker process of that node sees."""
+        return {
+            "address": address,
+            "host": socket.gethostname(),
+            "python": sys.version.split()[0],
+            "pid": os.getpid(),
+            "masks": {name: os.environ[name] for name in MASKS if name in os.environ},
+        }
 
 
 def _seen(node: dict[str, Any]) -> dict[str, Any]:

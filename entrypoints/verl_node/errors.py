@@ -8,6 +8,8 @@ NodeError
 ├── RayNotStarted          71  Ray did not start
 ├── ClusterNotFormed       75  the cluster did not form in time (worth a requeue)
 ├── ClusterLost            76  the cluster was lost while running (worth a requeue)
+├── TrainingStuck          76  training made no step for too long, and the user wants it ended then
+├── TimeNearlyOver         76  Slurm is about to end the job, and training was ended before (worth a requeue)
 ├── PermissionMissing      77  permission
 ├── EndedFromOutside      143  somebody else ended this node: a signal, or the end of its lease
 └── Reported                   another process or node failed; its code, stage and words
@@ -73,6 +75,24 @@ class ClusterLost(NodeError):
     """A node or the head went away while the job ran."""
 
     code = 76
+
+
+class TrainingStuck(NodeError):
+    """Training made no step for longer than it may."""
+
+    code = 76
+
+    def __init__(self, cause: str, *, fix: str) -> None:
+        super().__init__(cause, fix=fix, stage="hang")
+
+
+class TimeNearlyOver(NodeError):
+    """Slurm said that it will end the job soon; what could be saved was saved."""
+
+    code = 76
+
+    def __init__(self, cause: str, *, fix: str) -> None:
+        super().__init__(cause, fix=fix, stage="lead")
 
 
 class PermissionMissing(NodeError):

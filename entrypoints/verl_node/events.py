@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_node.errors import NodeError
+from verl_node.masking import masked
 
 Event = dict[str, Any]
 Sink = Callable[[Event], None]
@@ -40,6 +42,9 @@ class Journal:
             yield
         except NodeError as error:
             self._record("error", str(error), self._spent(phase, began))
+            raise
+        except asyncio.CancelledError:  # by a watcher, whose error will be told
+            self._spent(phase, began)
             raise
         self._record("end", "", self._spent(phase, began))
 
@@ -94,12 +99,12 @@ class Journal:
 
 
 def to_file(path: Path) -> Sink:
-    """Return a sink that appends each event to a JSON-lines file; a full disk costs events, not the job."""
+    """Return a sink that appends each event, masked, to a JSON-lines file; a full disk costs events, not the job."""
 
     def append(event: Event) -> None:
         try:
             with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(event) + "\n")  # one write, so lines stay whole
+                file.write(masked(json.dumps(event)) + "\n")  # one write, so lines stay whole
         except OSError as error:
             print(f"{path} could not be written: {error}", flush=True)  # noqa: T201
 

@@ -20,17 +20,8 @@ class Driver:
         self._reports = reports
 
     @classmethod
-    async def start(
-        cls,
-        *,
-        gcs: str,
-        nodes: Sequence[str],
-        gpus: int,
-        env: Mapping[str, str],
-    ) -> Driver:
-        """Start it on the first of ``nodes``, addresses; what it says that is no report is shown only if it fails."""
-        argv = ["python3", "-m", "verl_node.cluster", "--address", gcs, "--node-address", nodes[0]]
-        argv += ["--gpus", str(gpus), *(word for node in nodes for word in ("--node", node))]
+    async def prime(cls, env: Mapping[str, str]) -> Driver:
+        """Have it import Ray; what it says that is no report is shown only if it fails."""
         reports: dict[str, dict[str, Any]] = {}
 
         def take(line: str) -> None:
@@ -38,8 +29,13 @@ class Driver:
                 report = json.loads(line)
                 reports[report["kind"]] = report
 
+        argv = ["python3", "-m", "verl_node.cluster"]
         # The driver is no worker of the training: a RAY_START_HOOK or a mask is nothing to it.
-        return cls(await Process.start("cluster driver", argv, env, on_line=take), reports)
+        return cls(await Process.start("cluster driver", argv, env, on_line=take, waits=True), reports)
+
+    def look(self, *, gcs: str, nodes: Sequence[str], gpus: int) -> None:
+        """Look at the cluster of these ``nodes``, addresses, that of this machine first, with ``gpus`` GPUs each."""
+        self._process.order(gcs=gcs, nodes=list(nodes), gpus=gpus)
 
     async def whole(self, deadline: Deadline) -> bool:
         """Wait until every node is alive with its GPUs; False at the deadline. Raises CheckFailed if it dies."""

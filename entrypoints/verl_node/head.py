@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
-from verl_node import announcement, preparation, ray_flags, training
+from verl_node import announcement, masks, preparation, progress, ray_flags, stacks, training
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
 from verl_node.formation import Driver
 from verl_node.identity import Identity, require_equal, require_own_addresses
 from verl_node.node import Node
-from verl_node.ray_process import Ray
+from verl_node.ray_process import Ray, require_free
 from verl_node.result import Verdict
+from verl_node.saves import Saves
 from verl_node.steps import Steps
+from verl_node.traces import Traces
 from verl_node.wait import Deadline, unless, until
 
 _TASKS_TIMEOUT_S = 120.0  # for one task a node on a cluster that is there; starting a worker process takes seconds
@@ -23,11 +27,14 @@ async def lead(node: Node) -> Verdict:
     node.keep_events()
     node.check()
     plan = training.plan(node.settings, node.identity, node.gpus)
+    for note in plan.training.notes if plan else ():
+        node.journal.note(note)
     allocation = node.settings.allocation
     peers = Peers(allocation.hosts, allocation.nodes, node.settings.token, node.journal.take)
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
-    return await unless(peers.watch(), story=_Head(node, peers, plan).lead())
+    story = _Head(node, peers, plan)
+    return await unless(peers.watch(), *story.watch_saves(), story=story.lead())
 
 
 class _Head:
@@ -39,22 +46,33 @@ class _Head:
         self.plan = plan
         self.join = Deadline(node.settings.join_timeout_s)
 
+    def watch_saves(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what watches the checkpoints of the training, and for Slurm's notice that the time is over."""
+        if self.plan is None:
+            return []
+        self.saves = Saves(self.plan.training.checkpoints, self.plan.run_dir, self.journal.note)
+        return [self.saves.watch(), self.saves.until_time_is_over()]
+
     async def lead(self) -> Verdict:
+        env = self.plan.training.env if self.plan else {}
+        ray = await Ray.prime(self.node.ray_environment("", env), host=self.node.host)
         with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.roll.absent())} other nodes"):
             await self._meet()
         announcement.first_lines(self.settings, self.nodes)
         self.journal.phase = "head"
-        ray = await self._start_ray()
+        require_free(self.nodes[0].address, self.settings.head_ports.gcs, self.node.host)
+        self._start(ray)
         return await unless(ray.watch(), story=self._use(ray))
 
     async def _use(self, ray: Ray) -> Verdict:
         started = Deadline(self.settings.ray_timeout_s)
+        driver = await Driver.prime(self.env)
         with self.journal.during("head", f"`ray start --head` at {self.gcs}"):
             await ray.answering(self.nodes[0].address, self.settings.head_ports.gcs, started)
         with self.journal.during("join"):
             self.peers.tell("start-ray", gcs=self.gcs, env=self.plan.training.env if self.plan else {})
             await ray.answering(self.nodes[0].address, self.node.ports.node_manager, started)
-            driver = await self._form()
+            await self._form(driver)
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
@@ -68,7 +86,8 @@ class _Head:
     async def _meet(self) -> None:
         """Wait for every hello: nodes that do not fit together are found before Ray starts anywhere."""
         announcement.join_line(self.settings, self.node.own_address())
-        workers = await self.peers.all_here(self.join)
+        traces = Traces(self.settings.run_dir, self.settings.allocation.hosts)
+        workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
         chosen = self.settings.head_address or self.settings.node_address
         own = self.node.own_address() if chosen else self.peers.roll.reached_address() or self.node.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
@@ -78,22 +97,24 @@ class _Head:
         self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {})
         self.node.keep_config(self.nodes)
 
-    async def _start_ray(self) -> Ray:
+    def _start(self, ray: Ray) -> None:
         argv = ray_flags.head_argv(
             self.node.ray_version,
             node_address=self.nodes[0].address,
+            dashboard=ray_flags.dashboard_host(
+                self.node.ray_version, self.settings.dashboard, node_address=self.nodes[0].address
+            ),
             host=self.node.host,
             ports=self.node.ports,
             head=self.settings.head_ports,
             share=self.node.share(),
             temp_dir=self.settings.ray_temp_dir,
         )
-        return await Ray.start(argv, self.env, host=self.node.host)
+        ray.start(argv, self.env)
 
-    async def _form(self) -> Driver:
+    async def _form(self, driver: Driver) -> None:
         """Look at the cluster until all of it is there."""
-        addresses = [node.address for node in self.nodes]
-        driver = await Driver.start(gcs=self.gcs, nodes=addresses, gpus=self.node.gpus, env=self.env)
+        driver.look(gcs=self.gcs, nodes=[node.address for node in self.nodes], gpus=self.node.gpus)
         if not await driver.whole(self.join):
             alive = driver.alive()
             absent = {
@@ -103,12 +124,19 @@ class _Head:
             }
             raise self.peers.roll.missing(absent, self.join)
         self.peers.tell("formed")
-        return driver
 
     async def _inspect(self, driver: Driver) -> None:
+        hosts = {node.address: node.host for node in self.nodes}
         for seen in await driver.tasks(Deadline(_TASKS_TIMEOUT_S)):
-            masks = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"
-            self.journal.note(f"a task ran at {seen['address']} (Python {seen['python']}, {masks})")
+            told = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"
+            self.journal.note(f"an actor ran at {seen['address']} (Python {seen['python']}, {told})")
+            masks.require_one(
+                seen["masks"],
+                platform=self.settings.platform,
+                gpus=self.node.gpus,
+                ray=self.node.ray_version,
+                host=hosts.get(seen["address"], seen["address"]),
+            )
 
     async def _prepare(self) -> None:
         """Prepare here first, then everywhere: with a shared cache the others only find what is there."""
@@ -125,11 +153,27 @@ class _Head:
 
     async def _train(self) -> Verdict:
         assert self.plan is not None
-        for note in self.plan.training.notes:
-            self.journal.note(note)
         rows = self.plan.run_dir / "metrics.jsonl"
-        file_log = self.plan.training.file_log
-        steps = Steps(rows, self.node.host, file_log, lambda step: self.peers.tell("step", step=step))
+        pace = progress.Progress(self.settings.hang)
+
+        def on_step(step: int) -> None:
+            pace.step(step)
+            self.saves.logged = step
+            self.peers.tell("step", step=step)
+
+        steps = Steps(rows, self.node.host, self.plan.training.file_log, on_step)
         self.peers.take_row = steps.take
-        code = await training.run(self.plan, self.env, steps)
+        hang = progress.watch(pace, self.journal.note, self._take_stacks)
+        code = await training.run(self.plan, self.env, steps, hang)
+        await self.saves.look()
         return Verdict.of_training(code, host=self.node.host)
+
+    async def _take_stacks(self, number: int) -> str:
+        """Have every node write the stacks of its processes; return in words where they are."""
+        self.peers.tell("stacks", number=number)
+        folder = self.node.folder()
+        assert folder is not None
+        where = await stacks.write(folder / f"stacks-{number}.txt", self.settings.environ)
+        kind = f"stacks-{number}"
+        await until(lambda: not self.peers.roll.without(kind), deadline=Deadline(stacks.TOGETHER_S))
+        return f"{where}, and likewise on the other nodes"

@@ -12,12 +12,13 @@ from verl_node import verl_source
 from verl_node.errors import BadSettings, CheckFailed
 from verl_node.settings import Settings
 
+# In the order in which a difference is told: an image that differs says less than what differs in it.
 _SAME_SOFTWARE = {
-    "image_digest": "image",
     "ray": "Ray",
     "python": "Python",
     "verl": "verl",
     "verl_commit": "verl checkout",
+    "image_digest": "image",
 }
 
 

@@ -1,4 +1,4 @@
-"""The lease: a FIFO that node.sh holds open; when node.sh is gone, however it died, this node ends too."""
+"""The lease: a FIFO that node.sh holds open; when node.sh is gone or stopped, however that came, this node ends too."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import asyncio
 import os
 from pathlib import Path
 
-from verl_node.errors import BadSettings, EndedFromOutside
+from verl_node.errors import BadSettings, ClusterLost, EndedFromOutside
+
+# node.sh writes into it every second, from a loop that waits for nothing else.
+_SIGN_S = 1.0
+_SILENT_SIGNS = 4
 
 
 async def watch(path: Path) -> None:
-    """Wait for end of file. Raises EndedFromOutside then; nobody is to write, and what is written is ignored.
+    """Wait for end of file, or for a holder that wrote into it and no longer does.
 
-    node.sh opens it before it starts us: a FIFO that nobody holds open is a lease that has ended already, which only a
-    read tells, since the kernel reports no hang-up to a reader that never had a writer.
+    Raises EndedFromOutside or ClusterLost then. node.sh opens it before it starts us: a FIFO that nobody holds open is
+    a lease that has ended already, which only a read tells, since the kernel reports no hang-up to a reader that never
+    had a writer.
 
     The descriptor is not inherited by children (PEP 446), so nothing of ours can hold the lease open.
     """
@@ -28,9 +33,7 @@ async def watch(path: Path) -> None:
     readable = asyncio.Event()
     loop.add_reader(descriptor, readable.set)
     try:
-        while not _ended(descriptor):
-            await readable.wait()
-            readable.clear()
+        await _until_it_ends(descriptor, readable)
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
@@ -40,8 +43,29 @@ async def watch(path: Path) -> None:
     )
 
 
-def _ended(descriptor: int) -> bool:
+async def _until_it_ends(descriptor: int, readable: asyncio.Event) -> None:
+    """Return at its end. Raises ClusterLost; a holder that never wrote may go on in silence."""
+    silent = -1  # signs that did not come, counted and not timed: we may have been held up ourselves
+    while True:
+        signs = _read(descriptor)
+        if signs == b"":
+            return
+        if signs is not None:
+            silent = 0
+        readable.clear()
+        try:
+            await asyncio.wait_for(readable.wait(), _SIGN_S)
+        except asyncio.TimeoutError:
+            silent += silent >= 0
+        if silent >= _SILENT_SIGNS:
+            raise ClusterLost(
+                f"node.sh of this node gave no sign of life for {_SILENT_SIGNS * _SIGN_S:.0f} s: it is stopped.",
+                fix="Look for who sent it SIGSTOP (kill -STOP, scontrol suspend).",
+            )
+
+
+def _read(descriptor: int) -> bytes | None:
     try:
-        return os.read(descriptor, 4096) == b""
+        return os.read(descriptor, 4096)
     except BlockingIOError:
-        return False
+        return None

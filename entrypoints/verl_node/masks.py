@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from glob import glob
 
-from verl_node.errors import BadSettings
+from verl_node import platforms
+from verl_node.errors import BadSettings, CheckFailed
 from verl_node.versions import Version
 
 # Slurm writes ROCR, Ray ≥ 2.45 refuses it and writes HIP, verl writes CUDA even on ROCm, images preset any of them.
@@ -13,13 +13,10 @@ MASKS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", 
 # verl takes any value of these, also 0, for "Ray sets no mask" (verl/utils/ray_utils.py); some base images preset them.
 NOSET = tuple(f"RAY_EXPERIMENTAL_NOSET_{name}" for name in MASKS[:3])
 
-_ROCM_READS_HIP_SINCE: Version = (2, 45)  # before that ray/_private/accelerators/amd_gpu.py reads ROCR
-DEVICES = {"rocm": "/dev/dri/renderD*", "cuda": "/dev/nvidia[0-9]*"}
-
 
 def visible_devices(platform: str) -> int:
     """Return how many GPU devices of this platform the node shows; none on a platform without a device of its own."""
-    return len(glob(DEVICES[platform])) if platform in DEVICES else 0
+    return len(platforms.of(platform).visible_devices())
 
 
 def one_mask(environ: Mapping[str, str], *, platform: str, gpus: int, visible: int, ray: Version) -> dict[str, str]:
@@ -41,10 +38,21 @@ def one_mask(environ: Mapping[str, str], *, platform: str, gpus: int, visible: i
             f"The masks {told} do not name the same {gpus} of the {visible} GPUs that this node shows.",
             fix="Leave one mask with as many entries as GPUs, or unset all of them.",
         )
-    return {**clean, _read_by_ray(platform, ray): mask}
+    return {**clean, platforms.of(platform).mask(ray): mask}
 
 
-def _read_by_ray(platform: str, ray: Version) -> str:
-    if platform != "rocm":
-        return "CUDA_VISIBLE_DEVICES"
-    return "HIP_VISIBLE_DEVICES" if ray >= _ROCM_READS_HIP_SINCE else "ROCR_VISIBLE_DEVICES"
+def require_one(seen: Mapping[str, str], *, platform: str, gpus: int, ray: Version, host: str) -> None:
+    """Hold what an actor with every GPU of a node saw against the policy: one mask, Ray's own, an entry a GPU.
+
+    A second mask is applied on top of the first and leaves fewer GPUs, or none; verl refuses it late, in other words.
+    Raises CheckFailed.
+    """
+    name = platforms.of(platform).mask(ray)
+    if gpus == 0 or (list(seen) == [name] and len(set(seen[name].split(","))) == gpus):
+        return
+    told = ", ".join(f"{mask}={value}" for mask, value in seen.items()) or "no mask"
+    raise CheckFailed(
+        f"A Ray actor with all {gpus} GPUs of {host} saw {told}, and {name} alone with {gpus} entries was wanted.",
+        fix="Masks are removed before Ray starts: look for what sets one again, such as a sitecustomize of Python.",
+        host=host,
+    )

@@ -7,8 +7,9 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, checks, masks, ray_environment, ray_flags, tree
+from verl_node import address, checks, masks, platforms, ray_environment, ray_flags, tree
 from verl_node.checks.memory import shared_bytes
+from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
 from verl_node.identity import Identity
 from verl_node.ports import NodePorts
@@ -16,8 +17,6 @@ from verl_node.ray_flags import Share
 from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
 from verl_node.settings import Settings
 
-# On the platform cpu a GPU is a word of Ray's: a worker process of verl stands for it, and one fits anywhere.
-_DECLARED_GPUS = {"cpu": 1}
 # Docker's own default of 64 MiB and the like are no place for an object store: then Ray chooses one itself.
 _LEAST_SHARED = 512 << 20
 _OBJECT_STORE_PART = 0.3  # Ray's own share of the memory
@@ -32,7 +31,7 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         given = settings.allocation.gpus
-        seen = masks.visible_devices(settings.platform) or _DECLARED_GPUS.get(settings.platform, 0)
+        seen = masks.visible_devices(settings.platform) or platforms.of(settings.platform).declared_gpus
         self.settings = settings
         self.host = settings.allocation.host
         self.gpus = seen if given is None else given
@@ -68,6 +67,7 @@ class Node:
             gpus=self.gpus,
             ray=self.ray_version,
             start_timeout_s=self.settings.ray_timeout_s,
+            token_file=self.settings.token_file,
             verl_checkout=self.settings.verl_checkout,
             training=training,
         )
@@ -114,7 +114,8 @@ class Node:
                 await asyncio.wait_for(self.farewell(verdict), _FAREWELL_S)
             except asyncio.TimeoutError:
                 self.journal.note("not every node heard how the job ended")
-        left = await tree.end_all(_HURRIED_S if verdict.origin == "signal" else _ORDERLY_S)
+        hurried = verdict.origin == "signal" or verdict.code == ClusterLost.code
+        left = await tree.end_all(_HURRIED_S if hurried else _ORDERLY_S)
         if left:
             self.journal.note(f"still there after KILL: {', '.join(left)}")
 

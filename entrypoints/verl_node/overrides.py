@@ -13,6 +13,9 @@ from verl_node.errors import BadTrainingConfig
 
 _OVERRIDE = re.compile(r"(?P<mark>\+\+|\+|~|)(?P<key>[A-Za-z_][\w.@/:$-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
+# One quoted string and nothing else; YAML reads backslashes in it otherwise than Hydra does.
+_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+
 # What Hydra's grammar takes as an unquoted value; anything else goes between quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:%+-]+")
 
@@ -30,6 +33,8 @@ class Override:
 
     def plain(self) -> Any:
         """The value as Python has it (`[console,wandb]` is a list), or its text where it is Hydra's own syntax."""
+        if quotes := _QUOTED.fullmatch(self.value or ""):
+            return re.sub(r"(\\+)('|$)", lambda found: found[1][: len(found[1]) // 2] + found[2], quotes[1])
         try:
             return yaml.safe_load(self.value or "")
         except yaml.YAMLError:

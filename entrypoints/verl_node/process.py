@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 _LINE_LIMIT = 1 << 20  # a longer line of training is cut
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -37,13 +38,17 @@ class Process:
         *,
         on_line: Callable[[str], None],
         cwd: Path | None = None,
+        waits: bool = False,
     ) -> Process:
-        """Start a command with no input; stdout and stderr come as one stream. Raises OSError."""
+        """Start a command; stdout and stderr come as one stream. Raises OSError.
+
+        One that ``waits`` does so for its `order`; others have no input.
+        """
         child = await asyncio.create_subprocess_exec(
             *argv,
             env=dict(env),
             cwd=cwd,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if waits else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
@@ -51,6 +56,12 @@ class Process:
             limit=_LINE_LIMIT,
         )
         return cls(name, child, on_line)
+
+    def order(self, **order: Any) -> None:
+        """Tell a process that waits what to do, in its one line of input; that it is gone already, its end tells."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps(order).encode() + b"\n")
+        self._child.stdin.close()
 
     async def ended(self) -> int:
         """Wait for the end; return its exit code, 128 + n where signal n killed it.
@@ -65,6 +76,11 @@ class Process:
     def running(self) -> bool:
         """Whether it has not ended yet."""
         return self._child.returncode is None
+
+    def kill(self) -> None:
+        """Send KILL, if it has not ended yet."""
+        if self.running:
+            self._child.kill()
 
     async def _read(self) -> None:
         assert self._child.stdout is not None

@@ -12,13 +12,16 @@ from verl_node.ray_flags import port_environment
 from verl_node.versions import Version
 
 # A node whose raylet stops is given up after about 10 s (Ray's default: 14 s), a head that stops after 10 s (61 s).
-# A value that the user exported wins.
+# The first driver would have the raylet start a Python process for each CPU, 192 of them on a large node, and wait;
+# verl's workers, which have a runtime environment of their own, take none of them. A value that the user exported wins.
 _TUNING = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
+    "RAY_prestart_worker_first_driver": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_preload_python_modules": "verl_node.traceable",
 }
 _START_HOOK = "verl_node.ray_hook.before_start"
 
@@ -32,6 +35,7 @@ def build(
     gpus: int,
     ray: Version,
     start_timeout_s: float,
+    token_file: Path | None,
     verl_checkout: Path | None,
     training: Mapping[str, str],
 ) -> dict[str, str]:
@@ -42,10 +46,26 @@ def build(
     """
     visible = masks.visible_devices(platform)
     built = masks.one_mask(environ, platform=platform, gpus=gpus, visible=visible, ray=ray)
+    _authenticate(built, token_file)
     for name, value in _TUNING.items():
         built.setdefault(name, value)
     built.setdefault("RAY_raylet_start_wait_time_s", f"{start_timeout_s:.0f}")
+    # A worker looks every 2 s for the head's raylet, which may still wait for its agents; 20 times if nobody says more.
+    built.setdefault("RAY_NUM_REDIS_GET_RETRIES", f"{max(20.0, start_timeout_s):.0f}")
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
     return {**built, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
+
+
+def _authenticate(built: dict[str, str], token_file: Path | None) -> None:
+    """Have Ray ask everybody for the job's token; a Ray that is too old for one does not know these variables.
+
+    RAY_AUTH_TOKEN would win over the file. By hand, where there may be no token, it is off unless somebody turned it
+    on: a Ray that turns it on by itself makes a token that the other machines do not have.
+    """
+    if token_file is None:
+        built.setdefault("RAY_AUTH_MODE", "disabled")
+        return
+    built.pop("RAY_AUTH_TOKEN", None)
+    built.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token_file))

@@ -16,6 +16,11 @@ OLDEST: Version = (2, 40)
 # Of the flags below only this one is not in every Ray from 2.40 to 2.60; its help says "no longer used" from 2.45 on.
 _DASHBOARD_GRPC_BEFORE: Version = (2, 45)
 
+TOKENS_SINCE: Version = (2, 52)
+"""Before that Ray asks nobody for a token. Its servers listen on every interface, before and since."""
+
+LOOPBACK = "127.0.0.1"
+
 # sun_path takes 107 bytes; Ray adds /session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store to the temp dir.
 _SOCKET_PATH_MAX = 107
 _SESSION = "/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
@@ -43,13 +48,41 @@ def supported(version: str) -> Version:
     return parsed
 
 
+def protected(version: Version, token_file: Path | None) -> bool:
+    """Tell whether Ray asks everybody for the job's token."""
+    return token_file is not None and version >= TOKENS_SINCE
+
+
+def dashboard_host(version: Version, asked: str, *, node_address: str) -> str:
+    """Return the address of the dashboard, empty for none.
+
+    ``asked`` is VERLJOB_DASHBOARD: 0, 1, node, or empty: then it is on where Ray asks for a token. Whoever reaches a
+    dashboard without one runs code as the job's account, and on a shared node everybody reaches the loopback.
+    """
+    if asked == "0" or (not asked and version < TOKENS_SINCE):
+        return ""
+    return node_address if asked == "node" else LOOPBACK
+
+
 def head_argv(
-    version: Version, *, node_address: str, host: str, ports: NodePorts, head: HeadPorts, share: Share, temp_dir: Path
+    version: Version,
+    *,
+    node_address: str,
+    dashboard: str,
+    host: str,
+    ports: NodePorts,
+    head: HeadPorts,
+    share: Share,
+    temp_dir: Path,
 ) -> list[str]:
-    """Return the command that starts the head. Raises BadSettings for a temp dir that is too long."""
+    """Return the command that starts the head, with its ``dashboard`` at that address or, if empty, without.
+
+    Raises BadSettings for a temp dir that is too long.
+    """
+    shown = ["--include-dashboard=true", f"--dashboard-host={dashboard}", f"--dashboard-port={head.dashboard}"]
     return [
         *("ray", "start", "--head", f"--port={head.gcs}"),
-        *("--include-dashboard=true", f"--dashboard-host={node_address}", f"--dashboard-port={head.dashboard}"),
+        *(shown if dashboard else ["--include-dashboard=false"]),
         *([f"--dashboard-grpc-port={ports.dashboard_grpc}"] if version < _DASHBOARD_GRPC_BEFORE else []),
         f"--ray-client-server-port={ports.client_server}",  # which ray_hook.py takes away again
         "--disable-usage-stats",

@@ -12,8 +12,20 @@ from verl_node.process import Process
 from verl_node.wait import Deadline, until
 
 _LOOK_S = 0.5
-_ROUTINE = re.compile(r"\b(INFO|SUCC)\b")
+_RAYLET = "raylet"
+# What `ray start` says at length; of a process that died it also shows the end of its C++ log.
+_ROUTINE = re.compile(r"\b(INFO|SUCC)\b|^\[\S+ \S+ [IW] \d+ \d+\] |\b(total \(\d+ active\)|mean = |Event stats:)")
 _TOLD_LINES = 3
+
+
+def require_free(own_address: str, port: int, host: str) -> None:
+    """Find somebody else on the GCS port, who would be taken for the GCS. Raises RayNotStarted."""
+    if address.answers(own_address, port):
+        raise RayNotStarted(
+            f"The port {port} for Ray's GCS was taken on {host} by another process, after it had been found free.",
+            fix="Start the job again; who listens there: `ss -lptn` on that node. VERLJOB_PORT_RANGE moves the ports.",
+            host=host,
+        )
 
 
 class Ray:
@@ -23,18 +35,17 @@ class Ray:
         self._process = process
         self._host = host
         self._formed = False
+        self._raylet: int | None = None
 
     @classmethod
-    async def start(cls, argv: Sequence[str], env: Mapping[str, str], *, host: str) -> Ray:
-        """Start it. Raises RayNotStarted where there is no `ray` to start."""
-        try:
-            return cls(await Process.start("ray start", argv, env, on_line=_say), host)
-        except OSError as error:
-            raise RayNotStarted(
-                f"`ray start` could not be run on {host}: {error.strerror}.",
-                fix="Run inside an image of this toolkit, or put ray on PATH.",
-                host=host,
-            ) from error
+    async def prime(cls, env: Mapping[str, str], *, host: str) -> Ray:
+        """Have a process import Ray, which is to start as soon as it is known with what."""
+        argv = ["python3", "-m", "verl_node.ray_start"]
+        return cls(await Process.start("ray start", argv, env, on_line=_say, waits=True), host)
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Start it by this `ray start` command; how that goes, `watch` tells."""
+        self._process.order(argv=list(argv), env=dict(env))
 
     async def answering(self, host: str, port: int, deadline: Deadline) -> None:
         """Wait until a service of Ray takes connections; `ray start` itself returns seconds later.
@@ -56,11 +67,16 @@ class Ray:
         """
         while self._process.running:
             tree.reap_orphans(Process.started)
-            if self._formed and "raylet" not in tree.descendants().values():
+            if self._formed and not self._has_raylet():
                 raise self._gone("its raylet is gone")
             await asyncio.sleep(_LOOK_S)
         code = await self._process.ended()
         raise self._gone(f"`ray start --block` ended with {code}")
+
+    def _has_raylet(self) -> bool:
+        if self._raylet is None or not tree.lives(self._raylet, _RAYLET):
+            self._raylet = next((pid for pid, name in tree.descendants().items() if name == _RAYLET), None)
+        return self._raylet is not None
 
     def _gone(self, what: str) -> NodeError:
         if not self._formed:
@@ -79,13 +95,13 @@ class Ray:
         )
 
     def _last_words(self) -> str:
-        lines = [line.strip() for line in self._process.last_lines if _matters(line)][-_TOLD_LINES:]
+        lines = [" ".join(line.split()) for line in self._process.last_lines if _matters(line)][-_TOLD_LINES:]
         return f"Its last lines: {' | '.join(lines)}" if lines else "It said nothing of it."
 
 
 def _matters(line: str) -> bool:
     """Tell what is not routine: `ray start` says in 30 lines how to use a cluster, which our own lines do better."""
-    return bool(line.strip()) and not _ROUTINE.search(line)
+    return any(map(str.isalpha, line)) and not _ROUTINE.search(line)
 
 
 def _say(line: str) -> None:

@@ -17,14 +17,14 @@ from verl_node.overrides import Override, flatten, merge, parse
 
 @dataclass(frozen=True)
 class Recipe:
-    """One file of slurm/recipes/."""
+    """One file of slurm/recipes/; one without a model (null) trains what its own module knows of."""
 
     name: str
     platform: str
     accelerator: bool
     module: str
     data: list[str]
-    model: str
+    model: str | None
     overrides: dict[str, Any]
 
 
@@ -33,9 +33,9 @@ class Training:
     """What to run and what it needs.
 
     ``env`` must be in the environment of every `ray start` as well as of ``argv``: verl's workers get the raylet's.
-    ``models`` are what `verl_node.prepare` makes or fetches, ``model_path`` is what verl is told of the actor's;
-    ``datasets`` are the data sets to make, ``files`` the user's own data files that must be there. ``file_log`` is
-    where verl writes its metrics, None for a release that has no file logger (`verl_node.metrics` reads its console).
+    ``models`` are what `verl_node.prepare` makes or fetches, ``datasets`` the data sets to make, ``files`` the user's
+    own data files that must be there. ``file_log`` is where verl writes its metrics, None for a release that has no
+    file logger (`verl_node.metrics` reads its console).
     """
 
     argv: list[str]
@@ -43,7 +43,6 @@ class Training:
     datasets: list[str]
     files: list[str]
     models: list[str]
-    model_path: str
     file_log: Path | None
     checkpoints: Path
     notes: list[str] = field(default_factory=list)
@@ -81,14 +80,19 @@ def training(
     gpus_per_node: int,
     run_dir: Path,
     data_dir: Path,
+    checkpoints: Path | None = None,
     model: str | None = None,
     wandb: bool = False,
+    expires: float | None = None,
+    long: bool = False,
 ) -> Training:
     """The training that ``recipe`` and ``overrides`` mean on this allocation.
 
     ``overrides`` win over the recipe, which names verl 0.9's keys; ``model`` wins over the recipe's model, an override
-    of a model path over both. ``wandb`` says whether this account can log to Weights & Biases: a recipe that asks for
-    it runs without it otherwise, and says so in the notes.
+    of a model path over both. ``checkpoints`` is where they are written, by default in ``run_dir``; ``expires`` is when
+    a checkpoint has to be written, in epoch seconds. ``wandb`` says whether this account can log to Weights & Biases: a
+    recipe that asks for it runs without it otherwise, and says so in the notes. A ``long`` run is warned when it writes
+    no checkpoint.
 
     Raises:
         BadTrainingConfig: An override contradicts the allocation, is a relative path, or cannot be said to this verl.
@@ -97,48 +101,44 @@ def training(
     given = merge(parse(text) for text in overrides)
     keys.check_allocation(given, nodes, gpus_per_node)
     of_recipe = merge(flatten(recipe.overrides))
-    chosen = [keys.model(given.pop(key, None), model or recipe.model) for key in keys.MODEL_KEYS]
-    paths = [models.path(name, data_dir) for name in chosen]
+    asked_models = {key: keys.model(given.pop(key, None), model or recipe.model) for key in keys.MODEL_KEYS}
+    chosen = {key: name for key, name in asked_models.items() if name is not None}
     file_log = run_dir / "verl.jsonl" if release.file_logger else None
     of_job = keys.of_job(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         run_dir=run_dir,
+        checkpoints=checkpoints or run_dir / "checkpoints",
         data_dir=data_dir,
         data=recipe.data,
-        model_paths=paths,
+        models={key: models.path(name, data_dir) for key, name in chosen.items()},
     )
     asked = given.get(keys.LOGGER_KEY)
     without = () if wandb or asked else ("wandb",)
     logger = keys.logger(asked or of_recipe.get(keys.LOGGER_KEY), file_log=release.file_logger, without=without)
     merged = merge(of_recipe.values(), of_job, given.values(), [logger])
     keys.check_paths(merged)
-    worker_env = keys.worker_environment(file_log)
+    worker_env = keys.worker_environment(file_log, expires)
     said = [*map(release.translate, merged.values()), *(keys.by_ray(worker_env) if release.runtime_env else ())]
     return Training(
         argv=["python3", "-m", recipe.module, *map(str, merge(said).values())],
         env={**worker_env, "HYDRA_FULL_ERROR": "1", "PYTHONUNBUFFERED": "1"},
         datasets=list(recipe.data) if any(key not in given for key in keys.FILE_KEYS) else [],
         files=[path for key in keys.FILE_KEYS if key in given for path in keys.listed(given[key])],
-        models=list(dict.fromkeys(chosen)),
-        model_path=paths[0],
+        models=list(dict.fromkeys(chosen.values())),
         file_log=file_log,
         checkpoints=Path(str(merged[keys.CHECKPOINTS_KEY].plain())),
-        notes=_notes(of_recipe, merged, release, without),
+        notes=[*_notes(of_recipe, release, without), *keys.saving(merged, long=long)],
     )
 
 
-def _notes(
-    of_recipe: dict[str, Override], merged: dict[str, Override], release: releases.Release, without: tuple[str, ...]
-) -> list[str]:
+def _notes(of_recipe: dict[str, Override], release: releases.Release, without: tuple[str, ...]) -> list[str]:
     """What the user may not expect of this run, a sentence each."""
     notes = []
     if keys.LOGGER_KEY in of_recipe and set(without) & set(keys.listed(of_recipe[keys.LOGGER_KEY])):
         notes.append("wandb is left out of trainer.logger: there is no WANDB_API_KEY; export it to log there.")
     if not release.file_logger:
         notes.append(f"verl {release.series} has no file logger: metrics are read from its console lines.")
-    if "trainer.save_freq" not in merged or merged["trainer.save_freq"].plain() == -1:
-        notes.append("trainer.save_freq is -1: no checkpoint will be written and the run cannot be resumed.")
     return notes
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from verl_node.errors import NodeError, Reported
+from verl_node.masking import masked
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,13 @@ class Verdict:
 
     @classmethod
     def of(cls, error: NodeError, *, stage: str, host: str) -> Verdict:
-        """Return the verdict that an error stands for; ``stage`` and ``host`` hold unless the error knows better."""
-        return cls(error.code, error.origin, error.stage or stage, error.host or host, error.cause, error.fix)
+        """Return the verdict that an error stands for; ``stage`` and ``host`` hold unless the error knows better.
+
+        The stage ``train`` is for how training itself ended, since its code may be any: what failed around it while it
+        ran has the stage ``cluster``.
+        """
+        around = "cluster" if stage == "train" and error.origin == "self" else stage
+        return cls(error.code, error.origin, error.stage or around, error.host or host, error.cause, error.fix)
 
     @classmethod
     def of_training(cls, code: int, *, host: str) -> Verdict:
@@ -72,10 +78,10 @@ def save_result(
 
 
 def write_by_rename(path: Path, text: str) -> None:
-    """Write a file that readers, also over NFS, see whole or not at all. Raises OSError."""
+    """Write a file, without secrets, that readers see whole or not at all, also over NFS. Raises OSError."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     with new.open("w", encoding="utf-8") as file:
-        file.write(text)
+        file.write(masked(text))
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)

@@ -11,10 +11,12 @@ from verl_node import address
 from verl_node.allocation import Allocation, number
 from verl_node.errors import BadSettings
 from verl_node.ports import HeadPorts, parse_block
+from verl_node.progress import END, OFF, REPORT, HangPolicy
 
 # By hand nothing is reserved: Ray's own defaults for the head, and blocks below every common ephemeral range.
 _HEAD_PORTS = "6380,6379,8265"
 _PORT_BLOCK = "20000-20511"
+DASHBOARD = ("0", "1", "node")
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,13 @@ class Settings:
     head_ports: HeadPorts
     port_block: tuple[int, int]
     token: bytes
+    token_file: Path | None
+    secrets: tuple[str, ...]
+    dashboard: str
     lease: Path | None
     out_dir: Path
     run_dir: Path | None
+    checkpoints: Path | None
     recipe: str
     overrides: tuple[str, ...]
     attempt: int
@@ -42,7 +48,9 @@ class Settings:
     ray_temp_dir: Path
     join_timeout_s: float
     ray_timeout_s: float
+    pull_timeout_s: float
     prepare_timeout_s: float
+    hang: HangPolicy
     data_dir: Path
     data_source: Path | None
     model: str
@@ -56,6 +64,7 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Read the environment of the container. Raises BadSettings."""
         allocation = Allocation.from_variables(environ)
+        token = _token(environ.get("VERLJOB_TOKEN_FILE", ""))
         home = Path(environ.get("HOME", "") or "/")
         return cls(
             allocation=allocation,
@@ -67,10 +76,14 @@ class Settings:
             node_address=environ.get("VERLJOB_NODE_ADDRESS", ""),
             head_ports=HeadPorts.parse(environ.get("VERLJOB_HEAD_PORTS", "") or _HEAD_PORTS),
             port_block=parse_block(environ.get("VERLJOB_PORT_BLOCK", "") or _PORT_BLOCK),
-            token=_token(environ.get("VERLJOB_TOKEN_FILE", "")),
+            token=token,
+            token_file=_path(environ, "VERLJOB_TOKEN_FILE"),
+            secrets=(token.decode("utf-8", "replace"), *_secrets(environ)),
+            dashboard=_dashboard(environ.get("VERLJOB_DASHBOARD", "")),
             lease=_path(environ, "VERLJOB_LEASE"),
             out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
             run_dir=_path(environ, "VERLJOB_RUN_DIR"),
+            checkpoints=_path(environ, "VERLJOB_CHECKPOINTS"),
             recipe=environ.get("VERLJOB_RECIPE", "") or "cluster",
             overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").splitlines() if line.strip()),
             attempt=number(environ, "VERLJOB_ATTEMPT", 1),
@@ -79,7 +92,9 @@ class Settings:
             ray_temp_dir=Path(environ.get("VERLJOB_RAY_TEMP_DIR", "") or "/tmp/ray"),  # noqa: S108  private to the job
             join_timeout_s=number(environ, "VERLJOB_JOIN_TIMEOUT_S", 600),
             ray_timeout_s=number(environ, "VERLJOB_RAY_TIMEOUT_S", 180),
+            pull_timeout_s=number(environ, "VERLJOB_PULL_TIMEOUT_S", 1800),
             prepare_timeout_s=number(environ, "VERLJOB_PREPARE_TIMEOUT_S", 7200),
+            hang=_hang(environ),
             data_dir=_path(environ, "VERLJOB_DATA") or home / ".cache" / "verljob",
             data_source=_path(environ, "VERLJOB_DATA_SOURCE"),
             model=environ.get("VERLJOB_MODEL", ""),
@@ -118,6 +133,19 @@ def _host_phases(environ: Mapping[str, str]) -> dict[str, float]:
     return {"image": image_ms / 1000, "container": max(0.0, time.time() - began_ms / 1000)} if began_ms else {}
 
 
+def _hang(environ: Mapping[str, str]) -> HangPolicy:
+    action = environ.get("VERLJOB_HANG", "") or REPORT
+    if action not in (REPORT, END, OFF):
+        raise BadSettings(f"VERLJOB_HANG is {action!r}.", fix=f"Set it to {REPORT}, {END} or {OFF}, or unset it.")
+    default = HangPolicy()
+    return HangPolicy(
+        action=action,
+        factor=number(environ, "VERLJOB_HANG_FACTOR", default.factor),
+        margin_s=number(environ, "VERLJOB_HANG_MARGIN_S", int(default.margin_s)),
+        first_step_s=number(environ, "VERLJOB_FIRST_STEP_TIMEOUT_S", int(default.first_step_s)),
+    )
+
+
 def _path(environ: Mapping[str, str], name: str) -> Path | None:
     value = environ.get(name, "")
     if value and not Path(value).is_absolute():
@@ -125,6 +153,21 @@ def _path(environ: Mapping[str, str], name: str) -> Path | None:
             f"{name} is {value!r}, which is not an absolute path.", fix=f"Write {name} out from the root."
         )
     return Path(value) if value else None
+
+
+def _secrets(environ: Mapping[str, str]) -> list[str]:
+    """Return the values that came by file: entrypoint.sh adds their names to what the user named."""
+    names = environ.get("VERLJOB_SECRET_NAMES", "").split(",")
+    return [environ[name] for name in names if environ.get(name)]
+
+
+def _dashboard(asked: str) -> str:
+    if asked not in ("", *DASHBOARD):
+        raise BadSettings(
+            f"VERLJOB_DASHBOARD is {asked!r}.",
+            fix="Write 0 (off), 1 (on the head's loopback) or node (on its address), or unset it.",
+        )
+    return asked
 
 
 def _token(path: str) -> bytes:

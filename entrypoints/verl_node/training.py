@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from verl_node import keys, releases
 from verl_node import recipe as recipes
-from verl_node import releases
+from verl_node.continuation import continued
 from verl_node.errors import BadSettings, CheckFailed
 from verl_node.identity import Identity
 from verl_node.process import Process
@@ -18,6 +21,9 @@ from verl_node.steps import Steps
 from verl_node.wait import unless
 
 CLUSTER = "cluster"  # the recipe that is none: the cluster stays, and jobs are submitted to it
+
+_DAY_S = 86400
+_ENDING_S = 30  # slurm/lib/requeue.sh keeps the same
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Plan:
 def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
     """Return what the recipe means here, None for a cluster that stays.
 
-    Raises BadSettings, CheckFailed, BadTrainingConfig.
+    Raises BadSettings, CheckFailed, BadTrainingConfig, InputUnavailable.
     """
     if settings.recipe == CLUSTER:
         return None
@@ -56,11 +62,21 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         nodes=settings.allocation.nodes,
         gpus_per_node=gpus,
         run_dir=settings.run_dir,
+        checkpoints=settings.checkpoints,
         data_dir=settings.data_dir,
         model=settings.model or None,
         wandb="WANDB_API_KEY" in settings.environ,
+        expires=None if keys.EXPIRES in settings.environ else _expires(settings),
+        long=settings.allocation.end_time is None or settings.allocation.end_time - time.time() > _DAY_S,
     )
+    training = continued(training, settings.attempt)
     return Plan(training, recipes.preparation(training, settings.data_dir, settings.data_source), settings.run_dir)
+
+
+def _expires(settings: Settings) -> float | None:
+    """Return when a checkpoint has to be written: an end by TERM takes seconds, and launch.sh wants some of them."""
+    end = settings.allocation.end_time
+    return None if end is None else end - _ENDING_S
 
 
 def _require_cpus(release: Release, cpus: int, gpus: int) -> None:
@@ -73,8 +89,8 @@ def _require_cpus(release: Release, cpus: int, gpus: int) -> None:
         )
 
 
-async def run(plan: Plan, env: Mapping[str, str], steps: Steps) -> int:
-    """Run it; return its exit code, 128 + n where signal n killed it.
+async def run(plan: Plan, env: Mapping[str, str], steps: Steps, *watchers: Coroutine[Any, Any, None]) -> int:
+    """Run it unless a watcher raises; return its exit code, 128 + n where signal n killed it.
 
     Its output is ours, line by line; the steps that verl logs become rows of metrics.jsonl.
     """
@@ -84,6 +100,6 @@ async def run(plan: Plan, env: Mapping[str, str], steps: Steps) -> int:
         steps.line(line)
 
     process = await Process.start("training", plan.training.argv, env, on_line=take)
-    code = await unless(steps.follow(), story=process.ended())
+    code = await unless(steps.follow(), *watchers, story=process.ended())
     await steps.catch_up()
     return code

@@ -8,7 +8,6 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from verl_node.wait import Deadline, until
 
@@ -29,48 +28,80 @@ def adopt_orphans() -> None:
 class _Entry:
     name: str
     parent: int
-    zombie: bool
+    state: str  # proc(5): R, S, D, Z, T (stopped), t (traced) …
+
+    @property
+    def stopped(self) -> bool:
+        return self.state == "T"
+
+    @property
+    def zombie(self) -> bool:
+        return self.state == "Z"
 
 
 def descendants() -> dict[int, str]:
     """Return pid and command name of every living process that descends from this one."""
+    return {pid: entry.name for pid, entry in _family(_entries()).items() if not entry.zombie}
+
+
+def stopped() -> dict[int, str]:
+    """Return those that were stopped (SIGSTOP) and not continued, among our descendants and our parent."""
     entries = _entries()
-    children: dict[int, list[int]] = {}
-    for pid, entry in entries.items():
-        children.setdefault(entry.parent, []).append(pid)
-    found: dict[int, str] = {}
-    waiting = list(children.get(os.getpid(), []))
-    while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, [])
-        if not entries[pid].zombie:
-            found[pid] = entries[pid].name
-    return found
+    candidates = {**_family(entries), os.getppid(): entries.get(os.getppid())}
+    return {pid: entry.name for pid, entry in candidates.items() if entry is not None and entry.stopped}
+
+
+def lives(pid: int, name: str) -> bool:
+    """Tell whether this process is there, under this command name, and not merely uncollected."""
+    entry = _entry(str(pid))
+    return entry is not None and entry.name == name and not entry.zombie
 
 
 def reap_orphans(started: set[int]) -> None:
     """Collect ended processes that we adopted; those that we ``started`` are left to asyncio, which waits for them."""
-    for pid, entry in _entries().items():
-        if entry.zombie and entry.parent == os.getpid() and pid not in started:
-            with suppress(ChildProcessError):  # collected meanwhile
-                os.waitpid(pid, os.WNOHANG)
+    with suppress(ChildProcessError):  # no children at all
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in started:
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+
+def _family(entries: dict[int, _Entry]) -> dict[int, _Entry]:
+    children: dict[int, list[int]] = {}
+    for pid, entry in entries.items():
+        children.setdefault(entry.parent, []).append(pid)
+    found: dict[int, _Entry] = {}
+    waiting = list(children.get(os.getpid(), []))
+    while waiting:
+        pid = waiting.pop()
+        waiting += children.get(pid, [])
+        found[pid] = entries[pid]
+    return found
 
 
 def _entries() -> dict[int, _Entry]:
-    entries = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except OSError:  # ended meanwhile
-            continue
-        name, _, rest = text.partition("(")[2].rpartition(")")  # a name may hold spaces and brackets
-        state, parent = rest.split()[:2]
-        entries[int(stat.parent.name)] = _Entry(name, int(parent), state == "Z")
-    return entries
+    found = {int(pid): _entry(pid) for pid in os.listdir("/proc") if pid.isdigit()}
+    return {pid: entry for pid, entry in found.items() if entry is not None}
+
+
+def _entry(pid: str) -> _Entry | None:
+    """Read one process: by system calls alone, since this is done for all of them every second."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:  # ended meanwhile
+        return None
+    try:
+        name, _, rest = os.read(descriptor, 1024).partition(b"(")[2].rpartition(b")")  # a name may hold brackets
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    state, parent = rest.split(None, 2)[:2]
+    return _Entry(name.decode("utf-8", "replace"), int(parent), state.decode())
 
 
 async def end_all(grace_s: float) -> list[str]:
     """End every descendant: TERM, after ``grace_s`` KILL; return the names of those that even KILL did not end."""
+    if os.getppid() in stopped():
+        os.kill(os.getppid(), signal.SIGCONT)  # a stopped init would not take notice of our own end
     _signal_all(signal.SIGTERM)
     if not await until(lambda: not descendants(), deadline=Deadline(grace_s), poll_s=0.1):
         kill = Deadline(1.0)

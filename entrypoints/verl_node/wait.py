@@ -17,6 +17,10 @@ class Deadline:
         self.timeout_s = timeout_s
         self._end = time.monotonic() + timeout_s
 
+    def restart(self) -> None:
+        """Begin anew, because of something that the wait is not about."""
+        self._end = time.monotonic() + self.timeout_s
+
     def left_s(self) -> float:
         """Return what is left, never below zero."""
         return max(0.0, self._end - time.monotonic())

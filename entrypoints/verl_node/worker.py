@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
-from verl_node import preparation, ray_flags, steps
+from verl_node import address, preparation, ray_flags, stacks, steps
 from verl_node.control import worker as control
 from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Channel, Message
+from verl_node.errors import CheckFailed
 from verl_node.events import Event
 from verl_node.node import Node
 from verl_node.ray_process import Ray
@@ -26,9 +27,11 @@ class _JobEnded(Exception):
 async def follow(node: Node) -> Verdict:
     """Follow the head until it says how the job ended, and return that. Raises NodeError."""
     node.check()
+    ray = await Ray.prime(node.ray_environment("", {}), host=node.host)
     settings = node.settings
     head = settings.head_address or settings.head_node
     with node.journal.during("join", f"looking for the head {head}"):
+        _require_elsewhere(head, node.host)
         channel, _ = await control.connect(
             head,
             settings.head_ports.control,
@@ -41,9 +44,20 @@ async def follow(node: Node) -> Verdict:
     node.farewell = worker.farewell
     node.journal.hand_over_to(worker.pass_on)
     try:
-        return await unless(worker.hear(), story=worker.obey())
+        return await unless(worker.hear(), story=worker.obey(ray))
     except _JobEnded as end:
         return end.verdict
+
+
+def _require_elsewhere(head: str, host: str) -> None:
+    """Find at once what the deadline would only find as a head that does not answer. Raises CheckFailed."""
+    own = address.leads_here(head)
+    if own:
+        raise CheckFailed(
+            f"The head's name {head} resolves to {own} on {host}, which is {host} itself.",
+            fix="Correct /etc/hosts or the DNS there, or set VERLJOB_HEAD_ADDRESS to the head's address.",
+            host=host,
+        )
 
 
 class _Worker:
@@ -72,25 +86,22 @@ class _Worker:
                 raise _JobEnded(Verdict(**message["verdict"]))
             self.orders.put_nowait(message)
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)
-        raise control.lost(self.head)
+        raise control.lost(self.head, self.channel.end)
 
-    async def obey(self) -> Verdict:
+    async def obey(self, ray: Ray) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""
         order = await self.orders.get()
         self.node.journal.phase = "join"
         self.node.journal.note(f"`ray start` at {self.channel.local_address} joins {order['gcs']}")
-        ray = await Ray.start(
-            ray_flags.worker_argv(
-                order["gcs"],
-                node_address=self.channel.local_address,
-                host=self.node.host,
-                ports=self.node.ports,
-                share=self.node.share(),
-                temp_dir=self.node.settings.ray_temp_dir,
-            ),
-            self.node.ray_environment(order["gcs"], order["env"]),
+        argv = ray_flags.worker_argv(
+            order["gcs"],
+            node_address=self.channel.local_address,
             host=self.node.host,
+            ports=self.node.ports,
+            share=self.node.share(),
+            temp_dir=self.node.settings.ray_temp_dir,
         )
+        ray.start(argv, self.node.ray_environment(order["gcs"], order["env"]))
         return await unless(ray.watch(), story=self._serve(ray))
 
     async def _serve(self, ray: Ray) -> Verdict:
@@ -103,9 +114,17 @@ class _Worker:
                 row = await steps.gpu_row(order["step"], self.node.host)
                 if row is not None:
                     self.channel.send("row", row=row)
+            elif order["kind"] == "stacks":
+                await self._write_stacks(order["number"])
             elif order["kind"] == "prepare":
                 deadline = Deadline(self.node.settings.prepare_timeout_s)
                 environ = self.node.settings.environ
                 await preparation.run(order["argv"], environ, journal=self.node.journal, deadline=deadline)
                 self.channel.send("prepared")
                 self.node.journal.phase = "train"
+
+    async def _write_stacks(self, number: int) -> None:
+        folder = self.node.folder()
+        if folder is not None:
+            self.node.journal.note(await stacks.write(folder / f"stacks-{number}.txt", self.node.settings.environ))
+        self.channel.send(f"stacks-{number}")

@@ -12,8 +12,16 @@ allocation::read() {
     ((${#NODES[@]} > 0)) || fail 64 "scontrol names no node for SLURM_JOB_NODELIST=${SLURM_JOB_NODELIST:-}" "is Slurm's client set up here?"
     allocation::_cpus
     JOB_LIMIT=$(allocation::_field TimeLimit) JOB_END=$(allocation::_field EndTime)
-    [[ -n ${SLURM_JOB_END_TIME:-} || ! $JOB_END =~ ^[0-9]{4}- ]] || SLURM_JOB_END_TIME=$(date -d "$JOB_END" +%s)
-    [[ -z ${SLURM_JOB_END_TIME:-} ]] || export SLURM_JOB_END_TIME # Slurm itself has it since 23.02
+    SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(allocation::end)} # Slurm itself has it since 23.02
+    [[ -z $SLURM_JOB_END_TIME ]] || export SLURM_JOB_END_TIME
+}
+
+# usage: allocation::end
+# Prints when the job's time limit ends it, in epoch seconds; nothing where it has none.
+allocation::end() {
+    local end
+    end=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e) || return 0
+    [[ ! $end =~ ^[0-9]{4}- ]] || date -d "$end" +%s
 }
 
 # usage: allocation::_field NAME

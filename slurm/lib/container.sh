@@ -4,18 +4,24 @@
 # Starts the container and waits for its end; its exit code is this function's.
 container::run() {
     runtime::start_argv
+    runtime::say_unlimited
     export VERLJOB_CONTAINER_BEGAN_MS
     VERLJOB_CONTAINER_BEGAN_MS=$(date +%s%3N)
-    # The lease: whoever reads it in the container sees end of file when this shell is gone, however it went. The client
-    # must not inherit it, since it may outlive this shell.
-    exec 9<> "$LOCAL/lease"
+    lease::hold
     [[ -z $ENDING ]] || exit 143
-    "${RUNTIME_ARGV[@]}" 9<&- &
+    "${RUNTIME_ARGV[@]}" 9<&- 8<&- &
     CONTAINER_CLIENT=$!
     trap 'node::_asked_to_end; container::_end' TERM INT
-    process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" || say::warn "the container is still there $NODE_GRACE_S s after TERM"
-    exec 9<&-
+    process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" lease::look || container::_give_up
+    process::end_ticks
+    lease::end
     return "$PROCESS_CODE"
+}
+
+# Its client may be stopped, or wait for an engine that never answers; the container itself is removed next.
+container::_give_up() {
+    say::warn "${LEASE_LOST:-the container is still there $NODE_GRACE_S s after TERM}"
+    kill -KILL "$CONTAINER_CLIENT" 2> /dev/null || : # it has just ended by itself
 }
 
 container::_end() {
@@ -24,7 +30,8 @@ container::_end() {
 
 # Makes sure that it is gone, also when only its client was killed; safe to call without one.
 container::remove() {
-    [[ -n ${CONTAINER_CLIENT:-} ]] || return 0
+    [[ -n ${CONTAINER_CLIENT:-} ]] || { runtime::leave; return 0; }
+    local ENDING=${ENDING:-${LEASE_LOST:+$SECONDS}} # an engine that hangs is given no more time than after TERM
     runtime::remove "$CONTAINER_NAME" || say::warn "container $CONTAINER_NAME could not be removed: $RUNTIME_SAID"
 }
 

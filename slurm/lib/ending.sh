@@ -2,13 +2,16 @@
 # How launch.sh ends: which verdict stands for the job, and saying it.
 
 ending::judge() {
-    rundir::silent
-    [[ ${#RUNDIR_SILENT[@]} == 0 || -n $ENDING ]] || step::sweep "${RUNDIR_SILENT[@]}"
+    local silent
+    step::silent
+    silent=${STEP_SILENT[*]-}
+    [[ -z $silent || -n $ENDING || -n $STEP_GIVEN_UP ]] || step::sweep "${STEP_SILENT[@]}"
     rundir::verdict || fail 76 "no node left a verdict" "read the lines above and $VERLJOB_RUN_DIR/nodes"
-    if [[ ${VERDICT[origin]} == signal && -z $ENDING && ${#RUNDIR_SILENT[@]} != 0 ]]; then
-        fail 76 "node.sh was killed on ${RUNDIR_SILENT[*]}, or the node was lost" "see $VERLJOB_RUN_DIR/nodes"
-    elif [[ ${VERDICT[origin]} == signal && -n $ENDING ]]; then
+    if [[ ${VERDICT[origin]} == signal && -n $ENDING ]]; then
         ending::_who
+    elif [[ ${VERDICT[origin]} == signal && -n $STEP_FAULT$silent ]]; then
+        [[ -n $STEP_FAULT || $silent != "${NODES[*]}" ]] || STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
+        fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"
     fi
     exit "${VERDICT[code]}"
 }
@@ -24,6 +27,14 @@ ending::_who() {
     fi
 }
 
+# Whether the head's result.json is already the job's: its container wrote it, and node.sh may have known better.
+ending::_told() {
+    local text=''
+    [[ ${RUNDIR_SPEAKER:-} == 0 && -r $VERLJOB_RUN_DIR/result.json ]] || return 1
+    text=$(< "$VERLJOB_RUN_DIR/result.json")
+    [[ $text =~ \"code\":[[:space:]]*${VERDICT[code]}[^0-9] ]]
+}
+
 # The EXIT trap: the last line, result.json where not the head's own verdict is the job's, and the code.
 ending::report() {
     local -r code=$?
@@ -31,9 +42,11 @@ ending::report() {
     ports::release
     [[ -z ${VERLJOB_DRY_RUN:-} || $code != 0 ]] || exit 0
     [[ -n ${VERDICT[code]:-} ]] || verdict::set "$code" self "launch.sh ended unexpectedly with $code" "see the lines above"
-    if [[ -d ${VERLJOB_RUN_DIR:-}/nodes && ! (${RUNDIR_SPEAKER:-} == 0 && -e $VERLJOB_RUN_DIR/result.json) ]]; then
+    requeue::decide
+    if [[ -d ${VERLJOB_RUN_DIR:-}/nodes ]] && ! ending::_told; then
         verdict::result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
     verdict::sentence
+    requeue::again
     exit "${VERDICT[code]}"
 }

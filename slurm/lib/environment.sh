@@ -12,29 +12,48 @@ readonly ENVIRONMENT_PREFIXES='VERLJOB_ VERL_ HF_ TRANSFORMERS_ WANDB_ NCCL_ RCC
  SGLANG_ RAY_'
 
 # These would point into somebody else's cluster, or are for launch.sh and node.sh alone.
-readonly ENVIRONMENT_NEVER=' RAY_ADDRESS RAY_TMPDIR RAY_JOB_ID VERLJOB_TOKEN VERLJOB_MOVED VERLJOB_DRY_RUN '
+readonly ENVIRONMENT_NEVER=' RAY_ADDRESS RAY_TMPDIR RAY_JOB_ID RAY_AUTH_TOKEN VERLJOB_TOKEN VERLJOB_MOVED VERLJOB_DRY_RUN '
 
 # usage: environment::collect
-# Sets CONTAINER_ENV. A name in it whose variable is unset here is one that the image must not set either.
+# Sets CONTAINER_ENV and SECRET_NAMES. A name in CONTAINER_ENV whose variable is unset here is one that the image must
+# not set either.
 environment::collect() {
     local name
-    for name in ${TABLE[unset]:-}; do unset "$name"; done
+    # Where every device of the node is seen, the mask that Slurm gave is what keeps jobs apart: verl_node makes one of it.
+    ! runtime::limits devices || for name in ${TABLE[unset]:-}; do unset "$name"; done
+    # For whoever looks into the container, with `ray status` or `ray job`; a Ray before 2.52 does not know them.
+    export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$VERLJOB_TOKEN_FILE
+    secrets::find
     CONTAINER_ENV=()
     while IFS= read -r name; do
-        ! environment::_wanted "$name" || CONTAINER_ENV+=("$name")
+        [[ " ${SECRET_NAMES[*]-} " == *" $name "* ]] || ! environment::wanted "$name" || CONTAINER_ENV+=("$name")
     done < <(compgen -e | sort)
     # shellcheck disable=SC2206 # a list of names
     CONTAINER_ENV+=(${TABLE[unset]:-})
 }
 
-# usage: environment::_wanted NAME
-environment::_wanted() {
+# usage: environment::wanted NAME
+environment::wanted() {
     local prefix
     local -r more=${VERLJOB_ENV:-}
-    [[ "$ENVIRONMENT_NEVER ${SECRET_NAMES[*]-} " != *" $1 "* ]] || return 1
+    [[ $ENVIRONMENT_NEVER != *" $1 "* ]] || return 1
     [[ "${ENVIRONMENT_NAMES//$'\n'/ } ${more//,/ } ${TABLE_ENV[*]-} " != *" $1 "* ]] || return 0
     for prefix in $ENVIRONMENT_PREFIXES; do
         [[ $1 != "$prefix"* ]] || return 0
     done
     return 1
+}
+
+# Prints the exported names of Slurm's and of the toolkit that no container gets, and those of secrets: for a runtime
+# whose processes would inherit them.
+environment::strangers() {
+    local name
+    while IFS= read -r name; do
+        case " ${SECRET_NAMES[*]-} $ENVIRONMENT_NEVER " in
+            *" $name "*) printf '%s\n' "$name" ;;
+            *)
+                [[ ! $name =~ ^(SLURM|SBATCH|SRUN|PMI|VERLJOB_) ]] || environment::wanted "$name" || printf '%s\n' "$name"
+                ;;
+        esac
+    done < <(compgen -e | sort)
 }

@@ -1,6 +1,9 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
 # The job's node-local folder: 0700, locked while its node.sh lives, gone afterwards.
 
+# Ray's logs and sockets, and what verl's workers leave in /tmp, take about this much in a job of minutes.
+readonly FOLDER_LEAST_KIB=65536
+
 # Sets LOCAL, with the lease, the token and the folders of docs/flow.md in it. Descriptor 4 holds its lock: it is taken
 # before the folder gets its name, so nobody takes a new folder for a stale one.
 folder::make() {
@@ -9,19 +12,27 @@ folder::make() {
     folder::_sweep "$parent"
     fresh=$(mktemp -d -- "$parent/.verljob-new.XXXXXXXX") \
         || fail 77 "cannot make a folder in $parent" "export VERLJOB_LOCAL=a node-local folder that you may write"
+    FOLDER_FRESH=$fresh # until it has its name: for folder::remove
     exec 4< "$fresh"
     flock --nonblock 4
-    mkdir -m 700 -- "$fresh/tmp" "$fresh/out"
-    mkfifo -m 600 -- "$fresh/lease"
-    (umask 077 && printf '%s' "${VERLJOB_TOKEN:-}" > "$fresh/token")
+    if ! folder::_fill "$fresh"; then
+        fail 69 "there is no room for the job in $parent on $HOST" \
+            "free space and inodes there, or export VERLJOB_LOCAL=a node-local folder with $FOLDER_LEAST_KIB KiB to spare"
+    fi
     LOCAL_TOKEN=${VERLJOB_TOKEN:-}
     unset VERLJOB_TOKEN
     LOCAL=$(folder::_name "$SLURM_NODEID")
     if ! mv -T -n -- "$fresh" "$LOCAL" || [[ -e $fresh ]]; then
-        rm -rf -- "$fresh"
         LOCAL=''
         fail 64 "job $SLURM_JOB_ID already has a launch running on $HOST" "wait for it, or scancel it"
     fi
+}
+
+# usage: folder::_fill FOLDER
+folder::_fill() {
+    mkdir -m 700 -- "$1/tmp" "$1/out" && mkfifo -m 600 -- "$1/lease" "$1/out/pulse" \
+        && (umask 077 && printf '%s' "${VERLJOB_TOKEN:-}" > "$1/token") \
+        && (($(stat --file-system --format='%a * %S / 1024' -- "$1") >= FOLDER_LEAST_KIB))
 }
 
 # usage: folder::_name NODE-ID
@@ -38,8 +49,12 @@ folder::adopt() {
     flock --timeout 10 4 && [[ -d $LOCAL ]]
 }
 
+# Safe to call without a folder, or with one that was being made.
 folder::remove() {
-    rm -rf --one-file-system -- "$LOCAL" || say::warn "could not remove $LOCAL"
+    local folder
+    for folder in "${LOCAL:-}" "${FOLDER_FRESH:-}"; do
+        [[ -z $folder ]] || rm -rf --one-file-system -- "$folder" || say::warn "could not remove $folder"
+    done
     exec 4<&-
 }
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The story of launch.sh once it has found its folder.
 
-for name in say verdict process table recipe allocation rundir ports step ending; do
+for name in say verdict process table recipe training allocation rundir ports announce step watch requeue ending; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -22,12 +22,13 @@ launch::run() {
     fi
     launch::_settings
     rundir::make
+    requeue::settings
     launch::_ports
     step::argv
     if [[ -n ${VERLJOB_DRY_RUN:-} ]]; then
         launch::_rehearse
     else
-        launch::_announce
+        announce::job
         step::run
         ending::judge
     fi
@@ -41,9 +42,12 @@ launch::_settings() {
     export VERLJOB_RUNTIME=${VERLJOB_RUNTIME:-docker}
     [[ -r $VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh ]] \
         || fail 64 "no runtime '$VERLJOB_RUNTIME'" "VERLJOB_RUNTIME names a file of slurm/runtimes"
+    [[ ${VERLJOB_PULLS:-16} =~ ^[1-9][0-9]*$ ]] || fail 64 "VERLJOB_PULLS is '$VERLJOB_PULLS'" "set it to a whole number from 1, or unset it"
     export VERLJOB_IMAGE=${VERLJOB_IMAGE:-verl.$VERLJOB_PLATFORM:latest} VERLJOB_PROFILE=${VERLJOB_PROFILE:-}
     export VERLJOB_RECIPE=$RECIPE VERLJOB_HEAD_NODE=$HEAD_ADDRESS VERLJOB_NODELIST_HOSTS
     VERLJOB_NODELIST_HOSTS=$(IFS=,; printf '%s' "${NODES[*]}")
+    [[ ${VERLJOB_DASHBOARD:-} =~ ^(0|1|node)?$ ]] \
+        || fail 64 "VERLJOB_DASHBOARD=$VERLJOB_DASHBOARD" "write 0 (off), 1 (on the head's loopback) or node (on its address), or unset it"
     export VERLJOB_PORT_RANGE=${VERLJOB_PORT_RANGE:-20000-32767} VERLJOB_PORTS=${VERLJOB_PORTS:-512} VERLJOB_PORTS_FOLDER
 }
 
@@ -58,16 +62,6 @@ launch::_ports() {
     export VERLJOB_HEAD_PORTS=$PORTS_FIRST,$((PORTS_FIRST + 1)),$PORTS_LAST
 }
 
-launch::_announce() {
-    local -r port=${VERLJOB_HEAD_PORTS##*,}
-    printf 'job         %s, %s on %d nodes: %s\n' "$SLURM_JOB_ID" "$RECIPE_NAME" "${#NODES[@]}" "${NODES[*]}"
-    printf 'image       %s, platform %s, runtime %s\n' "$VERLJOB_IMAGE" "$VERLJOB_PLATFORM" "$VERLJOB_RUNTIME"
-    printf 'run folder  %s\n' "$VERLJOB_RUN_DIR"
-    printf 'dashboard   ssh -N -L %s:%s:%s %s@%s, then http://localhost:%s\n' \
-        "$port" "$HEAD_ADDRESS" "$port" "$(id -un)" "${SLURM_SUBMIT_HOST:-LOGIN-NODE}" "$port"
-    printf 'time limit  %s, until %s\n' "$JOB_LIMIT" "$JOB_END"
-}
-
 # Prints, for VERLJOB_DRY_RUN, everything that would be started.
 launch::_rehearse() {
     local id
@@ -80,5 +74,5 @@ launch::_rehearse() {
     done
     [[ $RECIPE != cluster ]] || return 0
     printf '\n# the training, on the head, when the cluster is whole\n'
-    recipe::command "${#NODES[@]}" "${SLURM_GPUS_ON_NODE:-0}"
+    training::command "${#NODES[@]}" "${SLURM_GPUS_ON_NODE:-1}" # on the platform cpu each node declares one
 }

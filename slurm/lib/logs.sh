@@ -24,11 +24,5 @@ logs::keep() {
 
 # usage: logs::_masked FILE
 logs::_masked() {
-    local text name
-    local LC_ALL=C
-    text=$(tail -c "$LOGS_FILE_BYTES" -- "$1" | tr -d '\000')
-    for name in ${SECRET_NAMES[@]+"${SECRET_NAMES[@]}"} LOCAL_TOKEN; do
-        [[ -z ${!name:-} ]] || text=${text//"${!name}"/***}
-    done
-    printf '%s\n' "$text"
+    secrets::masked "$(tail -c "$LOGS_FILE_BYTES" -- "$1" | tr -d '\000')"
 }

@@ -1,13 +1,11 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by the runtime; HOST is node.sh's
 # The frame of node.sh: its log, its end, and the description of the container that the runtime turns into a command.
 
-for name in say verdict process table ports image folder account devices share mounts environment container logs; do
+for name in say verdict process strays runtime lease table ports image folder account devices share mounts environment secrets container outcome logs stale turns; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
 unset name
-# shellcheck source=slurm/runtimes/docker.sh
-source "$VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh"
 
 # Slurm kills what is left of a step 30 s after TERM (KillWait); the job is to be gone well before.
 readonly NODE_GRACE_S=3
@@ -43,38 +41,19 @@ node::_end() {
     trap '' TERM INT
     set +e # each step of the end is made, whatever became of the one before
     container::remove
-    node::_verdict "$code"
+    turns::give
+    rm -f -- "$NODE_FOLDER/bringing"
+    outcome::judge "$code"
     verdict::write "$NODE_FOLDER/verdict" || say::warn "the verdict could not be written to $NODE_FOLDER"
     verdict::send "$SLURM_NODEID-$HOST" >&3
-    if [[ -n ${LOCAL:-} ]]; then
-        logs::keep "$LOCAL/tmp/ray" "$NODE_FOLDER/ray"
-        folder::remove
-    fi
+    [[ -z ${LOCAL:-} ]] || logs::keep "$LOCAL/tmp/ray" "$NODE_FOLDER/ray"
+    folder::remove
     ports::release
     (ports::tidy) # a killed launch.sh left its own; what fails here is nobody's verdict
     ((SLURM_NODEID == 0)) || say::note "$(verdict::sentence)" # the head's is said by launch.sh
     # A worker that heard the head's verdict has done its part: ending with that code would have Slurm kill the head.
     [[ ${VERDICT[host]} == "$HOST" || $code != 0 ]] || exit 0
     exit "${VERDICT[code]}"
-}
-
-# usage: node::_verdict CODE
-# Sets VERDICT: verl_node's own, that of a failed step of this script, or what can be told of a killed container.
-node::_verdict() {
-    if [[ -n ${LOCAL:-} && -r $LOCAL/out/verdict ]]; then
-        verdict::read "$LOCAL/out/verdict"
-        # A signal that was not for this script came by docker stop, or the lease ended with the client or its engine.
-        [[ ${VERDICT[origin]} != signal || -n $ENDING ]] || verdict::set 76 self \
-            "the container on $HOST was ended from outside: by its client's or the engine's death, or by hand" "see $NODE_FOLDER/node.log"
-    elif [[ -n ${VERDICT[code]:-} ]]; then
-        return 0
-    elif [[ -n $ENDING ]]; then
-        verdict::set 143 signal "ended by a signal from outside" "another node's verdict, scancel or the time limit tells why"
-    elif [[ -n ${CONTAINER_CLIENT:-} ]]; then
-        container::verdict "$1"
-    else
-        verdict::set 69 self "node.sh stopped with $1 at ${NODE_FAILED_AT:-an unknown line}" "see $NODE_FOLDER/node.log"
-    fi
 }
 
 # For launch.sh, when the job's node.sh was killed here: its container, its logs and its folder.
@@ -86,7 +65,7 @@ node::sweep() {
     done
     folder::adopt "$id" || return 0
     runtime::remove "${LOCAL##*/}"
-    account::identity
+    secrets::find
     LOCAL_TOKEN=$(< "$LOCAL/token")
     logs::keep "$LOCAL/tmp/ray" "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
     folder::remove
@@ -121,8 +100,6 @@ node::rehearse() {
     for name in "${CONTAINER_ENV[@]}"; do
         if [[ -z ${!name+set} ]]; then
             printf '%s is removed\n' "$name"
-        elif [[ ${!name} =~ ://[^/]*:[^/]*@ ]]; then
-            printf '%s=***\n' "$name" # a proxy with a password
         else
             printf '%s=%s\n' "$name" "${!name}"
         fi

@@ -2,23 +2,51 @@
 # Waiting for a child while signals may come. ENDING is the value of SECONDS when somebody asked the script to end, and
 # empty until then; the scripts' traps set it.
 
-# usage: process::await PID GRACE_S
+# usage: process::await PID GRACE_S [LOOK]
 # Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1 when the script was asked to end and the
-# child is still there GRACE_S after that.
+# child is still there GRACE_S after that, or when LOOK, which is called with PID every second, gives it up.
 process::await() {
     local again=0
     PROCESS_CODE=0
+    [[ -z ${3:-} ]] || process::_tick
     while kill -0 "$1" 2> /dev/null; do
-        if [[ -z $ENDING ]]; then
-            wait "$1" && PROCESS_CODE=0 || PROCESS_CODE=$? # a trapped signal interrupts it: look again
-        elif ((SECONDS - ENDING < $2)); then
+        if [[ -n $ENDING ]]; then
+            ((SECONDS - ENDING < $2)) || return 1
             sleep 0.1
         else
-            return 1
+            wait "$1" && PROCESS_CODE=0 || PROCESS_CODE=$? # a trapped signal interrupts it: look again
+            [[ -z ${3:-} ]] || "$3" "$1" || return 1
         fi
     done
     wait "$1" 2> /dev/null || again=$? # 127: the code was already given out above
     ((again == 127)) || PROCESS_CODE=$again
+}
+
+# Interrupts `wait` every second by USR2, as long as this shell lives. A process of its own, since `read -t` in a shell
+# with traps aborts some versions of bash ("longjmp causes uninitialized stack frame", seen with 5.2.15). It holds
+# nothing open: neither the lease nor a lock nor somebody's output.
+process::_tick() {
+    [[ -z ${PROCESS_TICKER:-} ]] || return 0
+    trap : USR2
+    (
+        exec 0<> <(:) # open at both ends: nothing comes, and it does not end
+        while ! read -r -t 1; do kill -USR2 "$$" || exit 0; done
+    ) > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- &
+    PROCESS_TICKER=$!
+    disown
+}
+
+# Safe to call without a ticker.
+process::end_ticks() {
+    [[ -z ${PROCESS_TICKER:-} ]] || kill "$PROCESS_TICKER" 2> /dev/null || : # it dies with the step's other processes
+}
+
+# usage: process::stopped PID
+# Whether somebody stopped it (SIGSTOP). Nothing is forked: this is asked every second.
+process::stopped() {
+    local line=''
+    { read -r line < "/proc/$1/stat"; } 2> /dev/null || return 1
+    [[ ${line##*) } == T* ]]
 }
 
 # usage: process::run COMMAND…

@@ -3,8 +3,6 @@
 
 readonly RECIPE_DEFAULT=gsm8k_ppo
 
-shopt -s extglob # +( ) in recipe::command
-
 # usage: recipe::names
 recipe::names() {
     local file names=''
@@ -59,19 +57,4 @@ recipe::_check_overrides() {
             || fail 64 "'$override' is no override of the recipe $RECIPE_NAME" "write key=value, +key=value or ~key"
         [[ $override != *$'\n'* ]] || fail 64 "the override ${override%%=*} has a line break in it" "write it on one line"
     done
-}
-
-# usage: recipe::command NODES GPUS
-# Prints, for a dry run, the training command as the recipe, the allocation and the user say it. verl_node reads the same
-# file as YAML, and adds the places of data, model, run directory and loggers.
-recipe::command() {
-    local line key value
-    local -a words=(python3 -m)
-    while IFS= read -r line; do
-        [[ $line =~ ^(module:|\ +[^#\ ]+:)\ +(.*)$ ]] || continue
-        key=${BASH_REMATCH[1]%:} value=${BASH_REMATCH[2]%%+([[:space:]])#*}
-        key=${key##+( )}
-        if [[ $key == module ]]; then words+=("$value"); else words+=("$key=$value"); fi
-    done < "$RECIPE"
-    say::command "${words[@]}" "trainer.nnodes=$1" "trainer.n_gpus_per_node=$2" ${OVERRIDES[@]+"${OVERRIDES[@]}"}
 }

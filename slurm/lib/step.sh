@@ -17,20 +17,24 @@ step::run() {
     local srun listener
     local -r talk=$VERLJOB_RUN_DIR/.talk
     VERLJOB_TOKEN=$(od -An -N32 -tx1 /dev/urandom)
-    export VERLJOB_TOKEN=${VERLJOB_TOKEN//[[:space:]]/}
+    export VERLJOB_TOKEN=${VERLJOB_TOKEN//[[:space:]]/} VERLJOB_LAUNCH_PID=$$
+    watch::begin
+    STEP_GIVEN_UP=''
     rm -f -- "$talk" && mkfifo -m 600 -- "$talk"
-    step::_listen < "$talk" &
+    step::_listen < "$talk" 7<&- & # it may outlive this shell: the ports go with that
     listener=$!
     exec 8> "$talk" && rm -f -- "$talk"
     [[ -z $ENDING ]] || fail 143 "asked to end before the step began" ""
-    "${SRUN_ARGV[@]}" 2>&8 8>&- 7<&- &
+    "${SRUN_ARGV[@]}" 2>&8 8>&- 7<&- 4>&- &
     srun=$!
     unset VERLJOB_TOKEN
     exec 8>&-
     trap step::_pass_on TERM INT
-    process::await "$srun" "$STEP_GRACE_S" || say::warn "the step is still there $STEP_GRACE_S s after TERM"
-    [[ -z $ENDING ]] || ENDING=$SECONDS # the listener's grace begins now
-    process::await "$listener" 2 || say::warn "the step still has its stderr open"
+    process::await "$srun" "$STEP_GRACE_S" watch::look || step::_give_up "$srun"
+    ENDING=${ENDING:+$SECONDS} STEP_TALK_UNTIL=$((SECONDS + 2))
+    process::await "$listener" 2 watch::talk || { say::warn "the step still has its stderr open" && kill -KILL "$listener"; }
+    watch::hear
+    process::end_ticks
 }
 
 # Who ends this script alone wants the job to end. srun itself answers TERM by killing its tasks at once.
@@ -40,23 +44,42 @@ step::_pass_on() {
     scancel --signal=TERM "$SLURM_JOB_ID" || say::note "the step has ended already"
 }
 
-# Passes the step's stderr on, and files the verdicts in it.
+# Passes the step's stderr on, files the verdicts in it, and tells by descriptor 4 which node.sh ended in order: that
+# line is the last it sends, while a verdict alone may be its container's.
 step::_listen() {
-    local line
+    local line id
     trap '' TERM INT USR1
     while IFS= read -r line; do
         case $line in
             verljob-verdict$'\t'*)
                 verdict::receive "$VERLJOB_RUN_DIR" "$line" >&2
-                rundir::heard "$line"
+                IFS=$'\t' read -r _ id _ <<< "$line"
+                printf '%s %s\n' "${id%%-*}" "${VERDICT[code]}" >&4
                 ;;
             *) printf '%s\n' "$line" >&2 ;;
         esac
     done
 }
 
+# usage: step::_give_up SRUN
+# Slurm ends on the lost nodes what is left of the step, when they are back or this script has ended.
+step::_give_up() {
+    say::warn "the step is still there on some nodes: going on without them"
+    STEP_GIVEN_UP=yes
+    kill -KILL "$1" 2> /dev/null || : # it has just ended by itself
+}
+
 # Waits no longer than this for nodes on which node.sh was killed.
 readonly STEP_SWEEP_S=15
+
+# Sets STEP_SILENT to the nodes that were not heard of.
+step::silent() {
+    local id
+    STEP_SILENT=()
+    for id in "${!NODES[@]}"; do
+        [[ " ${STEP_HEARD[*]-} " == *" $id "* ]] || STEP_SILENT+=("${NODES[id]}")
+    done
+}
 
 # What a killed node.sh could not do itself: containers, folders and logs of the nodes that were not heard of.
 step::sweep() {

@@ -66,6 +66,18 @@ own_cgroup() {
     sed 's/[^ ][^ ]*/+&/g' "$root/cgroup.controllers" > "$root/cgroup.subtree_control"
 }
 
+# Podman of an account without root: its images beside the engine's, whose folder it may not enter. A container in a namespace of the account's may mount
+# a /proc of its own only where a whole one is seen, and Docker covers parts of this container's; crun refuses a cgroup
+# v2 beside v1 that has controllers. A shared / is what systemd makes.
+rootless_podman() {
+    mount --make-rshared /
+    install -d -m 1777 /var/lib/docker/podman
+    mkdir -p /var/lib/containers /run/testbed-proc
+    mount --bind /var/lib/docker/podman /var/lib/containers
+    mount -t proc proc /run/testbed-proc
+    ! mountpoint --quiet /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
+}
+
 _main() {
     munge_key 60
     slurm_config
@@ -75,6 +87,7 @@ _main() {
         stand_in_gpus
         store_in_memory
         own_cgroup
+        rootless_podman
     fi
     exec runsvdir -P /etc/testbed/service
 }

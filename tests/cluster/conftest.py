@@ -5,28 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pytest_docker.plugin import Services
 
-from images import base, build, engine
-from images.catalog import Catalog
+from images import base
 from slurm.testbed import Cluster, compose
-from tests.cluster.launches import HOME, WORK
+from tests.cluster import ground
 
 NODES = 2
 READY_S = 120
-STUB = Path(__file__).parent / "stub"
-
-
-@pytest.fixture(scope="session")
-def docker_client() -> Iterator[str]:
-    """Make the client that can use BuildKit the choice of all parts."""
-    with pytest.MonkeyPatch.context() as patch:
-        client = engine.choose().client
-        patch.setenv("VERLJOB_DOCKER", client)
-        yield client
 
 
 @pytest.fixture(scope="session")
@@ -61,16 +49,6 @@ def docker_cleanup() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def verl_cpu(docker_client: str) -> str:
-    """A reference of verl.cpu on this machine, built where it lacks or has changed."""
-    catalog = Catalog.read()
-    spec = catalog.find(platform="cpu")
-    tags = build.names(spec, catalog)
-    build.build(spec, build.Site.here(), tags)
-    return tags[0]
-
-
-@pytest.fixture(scope="session")
 def testbed(docker_compose_project_name: str, docker_services: Services) -> Cluster:
     """A cluster that takes jobs."""
     found = Cluster(NODES, name=docker_compose_project_name)
@@ -81,23 +59,17 @@ def testbed(docker_compose_project_name: str, docker_services: Services) -> Clus
 @pytest.fixture(scope="session")
 def cluster(testbed: Cluster) -> Cluster:
     """A cluster that takes jobs, with this checkout in submitter's home and a folder to submit from."""
-    testbed.sync_checkout()
-    testbed.host("login").run(["mkdir", "-p", WORK], user="submitter")
+    ground.bring_checkout(testbed)
     return testbed
 
 
 @pytest.fixture(scope="session")
-def environment(cluster: Cluster, verl_cpu: str) -> dict[str, str]:
+def environment(cluster: Cluster, cpu_image: str) -> dict[str, str]:
     """What a job needs in its environment: the image, which both nodes have pulled from the registry."""
-    image = cluster.push(verl_cpu)
-    job = cluster.sbatch([f"--nodes={NODES}", "--mem=1G", "--wrap", f"srun --mem=1G docker pull --quiet {image}"])
-    ended = cluster.wait_job(job, timeout_s=600)
-    assert ended.state == "COMPLETED", ended
-    return {"VERLJOB_IMAGE": image, "VERLJOB_HOME": HOME}
+    return ground.bring_image(cluster, cpu_image)
 
 
 @pytest.fixture(scope="session")
 def stub(cluster: Cluster) -> str:
     """A recipe whose training does nothing, in the folder to submit from, where Python finds its module."""
-    cluster.host("login").put([STUB / "stub.yaml", STUB / "stub_training.py"], WORK, user="submitter")
-    return f"{WORK}/stub.yaml"
+    return ground.bring_stub(cluster)

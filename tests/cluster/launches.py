@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm.testbed import Cluster
@@ -26,10 +26,19 @@ class Launch:
     id: int
     folder: str
     user: str = "submitter"
+    attempt: int = 1
+
+    @property
+    def job_dir(self) -> str:
+        return f"{self.folder}/verljob/{self.id}"
 
     @property
     def run_dir(self) -> str:
-        return f"{self.folder}/verljob/{self.id}/attempt-1"
+        return f"{self.job_dir}/attempt-{self.attempt}"
+
+    def of_attempt(self, number: int) -> Launch:
+        """The same job, whose run directory is that of another attempt."""
+        return replace(self, attempt=number)
 
     def wait(self, timeout_s: float) -> Job:
         return self.cluster.wait_job(self.id, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""However a job ends, it ends soon, says why, and leaves nothing on the nodes."""
+"""However a job ends, it ends soon, says why, and leaves nothing on the nodes; test_faults.py has the rest."""
 
 from __future__ import annotations
 
@@ -23,16 +23,6 @@ def test_scancel_in_the_middle_of_training_leaves_nothing(running: Launch) -> No
 
     wait_until(lambda: leftovers(running.cluster) == {}, GONE_S, "clean nodes", lambda: leftovers(running.cluster))
     assert running.wait(GONE_S).state == "CANCELLED"
-
-
-@pytest.mark.parametrize("node", ["n1", "n2"], ids=["head", "worker"])
-def test_sigkill_of_node_sh_ends_the_job_and_leaves_nothing(running: Launch, node: str) -> None:
-    running.cluster.host(node).run(["pkill", "-KILL", "-f", "slurm/[n]ode.sh"])
-
-    wait_until(lambda: leftovers(running.cluster) == {}, GONE_S, "clean nodes", lambda: leftovers(running.cluster))
-    job = running.wait(GONE_S)
-    assert job.state == "FAILED"
-    assert job.code in {76, 137}, running.output()
 
 
 def test_a_missing_node_fails_the_job_at_its_deadline_and_is_named(

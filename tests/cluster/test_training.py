@@ -42,7 +42,7 @@ def test_verl_trained_with_a_gradient_and_validated(training: Launch) -> None:
 
 
 def test_both_hosts_trained_and_each_wrote_its_shard(training: Launch) -> None:
-    shards = training.cluster.host("login").run(["find", f"{training.run_dir}/checkpoints", "-name", "model_*.pt"])
+    shards = training.cluster.host("login").run(["find", f"{training.job_dir}/checkpoints", "-name", "model_*.pt"])
     ranks = {re.sub(r".*rank_(\d+)\.pt", r"\1", path) for path in shards.stdout.split()}
     hosts = set(re.findall(r"\(WorkerDict pid=\d+, ip=([0-9.]+)\)", training.output()))
 

@@ -19,12 +19,8 @@ CATALOG = Catalog.read()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_docker_client() -> Iterator[str]:
-    """Make the client that can use BuildKit the choice of all parts; a missing engine is an error, not a skip."""
-    with pytest.MonkeyPatch.context() as patch:
-        client = engine.choose().client
-        patch.setenv("VERLJOB_DOCKER", client)
-        yield client
+def _with_docker(docker_client: str) -> None:
+    """Every test here uses it."""
 
 
 @pytest.fixture(scope="session")
@@ -33,15 +29,6 @@ def daemon() -> Iterator[DockerClient]:
     yield client
     client.close()
     engine.daemon.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def cpu_image(daemon: DockerClient) -> str:
-    """verl.cpu of this checkout."""
-    spec = CATALOG.find("cpu")
-    tags = build.names(spec, CATALOG)
-    build.build(spec, Site.here(), tags)
-    return tags[0]
 
 
 def small(spec: ImageSpec, **more: str) -> ImageSpec:

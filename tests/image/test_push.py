@@ -22,7 +22,7 @@ SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `
 
 
 @pytest.fixture(scope="module")
-def registry(one_docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Not through `docker_services`: a run has one of it, and that is the rehearsal cluster's."""
     compose.build_images(base.ensure())
     path = tmp_path_factory.mktemp("registry") / "compose.yaml"

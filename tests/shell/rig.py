@@ -13,10 +13,12 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[2]
 FAKES = Path(__file__).parent / "fakes"
 RECORDED = Path(__file__).parent / "recorded"
+SECRET = "hf_a-known-secret"  # noqa: S105  stands in for one
 
 # What a compute node is asked for: bash, coreutils, util-linux, and getent, which comes with the C library.
 COREUTILS = (
-    "cat chmod cp date dirname env id ls mkdir mkfifo mktemp mv nproc od paste printf readlink realpath rm sleep sort"
+    "cat chmod cp date dirname env id ln ls mkdir mkfifo mktemp mv nproc od paste printf readlink realpath rm rmdir "
+    "sha256sum sleep sort"
 )
 TOOLS = f"bash flock getent setpriv stat tail tee timeout touch tr uniq {COREUTILS}".split()
 
@@ -157,3 +159,8 @@ def recorded(name: str) -> str:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def left(rig: Rig) -> list[str]:
+    """What is still in the node-local folder and in that of the port locks."""
+    return [path.name for path in rig.root.glob("[lp]o*/*") if path.name != "guard"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -285,6 +286,15 @@ def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(r
     assert "y" in last(done)
 
 
+@pytest.mark.parametrize(("blamed", "told"), [("n2", "oom"), ("n1", "lost")], ids=["of itself", "of the head"])
+def test_a_node_that_the_head_lost_speaks_for_itself_where_it_can(rig: Rig, blamed: str, told: str) -> None:
+    head = "code=76 origin=self stage=train host=n2 cause=lost fix="
+    worker = f"code=76 origin=self stage=container host={blamed} cause=oom fix="
+    rig.fake("step", HEADS_RESULT + leaves((0, head), (1, worker)))
+
+    assert last(rig.launch(DEMO)).endswith(f"on n2): {told}")
+
+
 def test_a_node_that_was_not_heard_of_is_named(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(143, origin="signal"))))
 
@@ -292,6 +302,34 @@ def test_a_node_that_was_not_heard_of_is_named(rig: Rig) -> None:
 
     assert done.returncode == 76
     assert "node.sh was killed on n2" in last(done)
+
+
+STEP = f'echo $$ > "$FAKE/step.pid"\n{FOREVER}'
+
+
+def test_a_node_that_does_not_end_after_another_is_asked_and_then_left_behind(rig: Rig) -> None:
+    """One that was stopped goes on when asked; one that is gone with its machine would hold srun without end."""
+    rig.fake("step", leaves((0, ended(76, cause="lost"))) + f"\ntrap '' TERM\n{STEP}")
+    began = time.monotonic()
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert time.monotonic() - began < 12
+    assert rig.faked("scancel.argv").splitlines() == ["--signal=CONT 20", "--signal=TERM 20"]
+    assert "lost" in last(done)
+    assert not (rig.root / "fake" / "sweep.argv").exists()  # it would wait for the lost node as well
+
+
+def test_a_stopped_srun_goes_on_and_ends_the_job(rig: Rig) -> None:
+    verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
+    step = f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\nkill -STOP $$\n{FOREVER}'
+    rig.fake("step", step)
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "srun was stopped on n1" in last(done)
 
 
 def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
@@ -330,6 +368,15 @@ def test_a_node_that_does_not_see_the_checkout_ends_the_job_with_64(rig: Rig) ->
     assert "VERLJOB_HOME" in last(done)
 
 
+def test_a_run_directory_that_goes_away_does_not_change_the_code(rig: Rig) -> None:
+    rig.fake("step", 'rm -rf "$VERLJOB_RUN_DIR"\n' + leaves((0, ended(7))))
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 7
+    assert json.loads((rig.run_dir / "result.json").read_text())["code"] == 7
+
+
 def test_a_verdict_of_an_earlier_job_does_not_speak_for_this_one(rig: Rig) -> None:
     old = rig.work / "mine" / "nodes" / "0-n1"
     old.mkdir(parents=True)
@@ -356,11 +403,19 @@ HEADS_RESULT = (
 
 
 def test_a_result_json_of_a_head_that_speaks_for_the_job_is_left_alone(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + WELL)
+    rig.fake("step", HEADS_RESULT + leaves((0, ended(143)), (1, ended(0))))
 
     rig.launch(DEMO)
 
-    assert json.loads((rig.run_dir / "result.json").read_text())["code"] == 143
+    assert json.loads((rig.run_dir / "result.json").read_text())["nodes"] == []
+
+
+def test_a_result_json_of_a_container_whose_node_sh_knew_better_is_written_again(rig: Rig) -> None:
+    rig.fake("step", HEADS_RESULT + leaves((0, ended(76, cause="y")), (1, ended(0))))
+
+    rig.launch(DEMO)
+
+    assert json.loads((rig.run_dir / "result.json").read_text())["cause"] == "y"
 
 
 def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_phases(rig: Rig) -> None:
@@ -376,13 +431,32 @@ def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_pha
 def test_the_first_lines_name_what_matters(rig: Rig) -> None:
     rig.fake("step", WELL)
 
-    first = rig.launch(DEMO).stdout.splitlines()[:5]
+    first = rig.launch(DEMO).stdout.splitlines()[:6]
 
     assert re.match(r"job +20, demo_cpu on 2 nodes: n1 n2$", first[0])
     assert "verl.cpu:latest" in first[1]
     assert str(rig.run_dir) in first[2]
-    assert re.search(r"ssh -N -L (\d+):n1:\1 \S+@login", first[3])
-    assert re.match(r"time limit +UNLIMITED, until ", first[4])
+    assert re.search(r"ssh -N -L (\d+):127\.0\.0\.1:\1 -J \S+@login \S+@n1, then http://localhost:\1$", first[3])
+    token = rig.root / "local" / f"verljob-{os.getuid()}-20-1-0" / "token"
+    assert first[4].startswith("its token   srun --jobid=20 --overlap ")
+    assert first[4].endswith(f"--nodelist=n1 cat {token}")
+    assert re.match(r"time limit +UNLIMITED, until ", first[5])
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [("0", "dashboard   off"), ("node", r"dashboard   ssh -N -L (\d+):n1:\1 \S+@login, then")]
+)
+def test_the_dashboard_may_be_off_or_on_the_heads_address(rig: Rig, asked: str, words: str) -> None:
+    rig.fake("step", WELL)
+
+    assert re.match(words, rig.launch(DEMO, VERLJOB_DASHBOARD=asked).stdout.splitlines()[3])
+
+
+def test_a_dashboard_anywhere_else_is_refused(rig: Rig) -> None:
+    done = rig.launch(DEMO, VERLJOB_DASHBOARD="0.0.0.0")  # noqa: S104  what is refused
+
+    assert done.returncode == 64
+    assert "VERLJOB_DASHBOARD=0.0.0.0" in done.stdout
 
 
 def test_a_run_directory_that_cannot_be_made_ends_with_77(rig: Rig) -> None:

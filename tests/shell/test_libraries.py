@@ -192,8 +192,8 @@ def test_two_jobs_never_get_one_block(rig: Rig) -> None:
 
 
 def again() -> str:
-    """The same reservation by another process while the first holds its own."""
-    lines = [f'source "$VERLJOB_HOME/slurm/lib/{name}.sh"' for name in PORTS.split()]
+    """The same reservation by another process while the first holds its own; its user may not see this checkout."""
+    lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in PORTS.split()]
     return "\n".join(
         ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::range", TAKE, "trap - EXIT"]
     )
@@ -257,6 +257,20 @@ def test_the_lock_works_between_users(rig: Rig) -> None:
     assert second.stdout == "20000-20511\n"
 
 
+def test_one_node_waits_for_the_turn_of_another(rig: Rig) -> None:
+    """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
+    script = (
+        'turns::take; first=$TURN; (sleep 1; rmdir -- "$first") & TURN=\'\'; turns::take; echo "${TURN##*/} $SECONDS"\n'
+        "TURN=''; VERLJOB_PULL_TIMEOUT_S=1; turns::take; echo \"none: $TURN\""
+    )
+    done = rig.source("say turns", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
+
+    turn, seconds = done.stdout.splitlines()[0].split()
+    assert (turn, done.stdout.splitlines()[1]) == ("1", "none: ")
+    assert int(seconds) >= 1
+    assert "no turn to pull after 1 s" in done.stderr
+
+
 def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
     """The other tests run them on a PATH without these; here no line names one that only a rare path would reach."""
     absent = re.compile(r"(?<![\w./:-])(awk|sed|grep|python3?|jq|tar|ip|hostname|perl|xargs|find|pkill|eval)(?= )")
@@ -267,4 +281,4 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
         if absent.search(re.sub(r"#.*|\"[^\"]*\"|'[^']*'", "", line))
     ]
 
-    assert named == ["recipe.sh:     local -a words=(python3 -m)"]  # printed, never run
+    assert [line.partition(" ")[0] for line in named] == ["training.sh:"]  # printed, never run

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
+from verl_node import platforms
 from verl_node.checks.answer import OK, Result
 from verl_node.settings import Settings
 
-# Ray opens some 20 files a worker process on the head, and stops accepting at the limit (verl#2047, verl#3642).
-OPEN_FILES = {"cpu": 4096, "cuda": 65536, "rocm": 65536}
-# Ray alone was seen with 1659 threads on one node ("pthread_create failed", verl#719).
+# Ray alone was seen with 1659 threads on one node ("pthread_create failed", verl#719). Docker and podman may have a
+# default of 2048 for a container.
 PROCESSES = 4096
-# RDMA registers GPU buffers as locked memory ("ibv_reg_mr … Cannot allocate memory", nccl-tests#206).
-LOCKED_ON = ("cuda", "rocm")
+# A container sees its own cgroup here: version 2's file, version 1's.
+PIDS_MAX = (Path("/sys/fs/cgroup/pids.max"), Path("/sys/fs/cgroup/pids/pids.max"))
 
 
 def open_files_suffice(settings: Settings, gpus: int) -> Result:
@@ -20,17 +21,30 @@ def open_files_suffice(settings: Settings, gpus: int) -> Result:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return _at_least(hard, OPEN_FILES.get(settings.platform, 4096), "open files", "nofile", "fail")
+    return _at_least(hard, platforms.of(settings.platform).open_files, "open files", "ulimit nofile", "fail")
 
 
 def processes_suffice(settings: Settings, gpus: int) -> Result:
-    """Threads count as processes here."""
-    return _at_least(resource.getrlimit(resource.RLIMIT_NPROC)[0], PROCESSES, "processes and threads", "nproc", "warn")
+    """Threads count as processes here; the account has a limit, and the container's cgroup may have one."""
+    of_account = _at_least(
+        resource.getrlimit(resource.RLIMIT_NPROC)[0], PROCESSES, "processes and threads", "ulimit nproc", "warn"
+    )
+    return (
+        of_account
+        if of_account != OK
+        else _at_least(pids_max(), PROCESSES, "processes and threads of the container", "pids-limit", "warn")
+    )
+
+
+def pids_max() -> int:
+    """Return how many processes and threads the cgroup may hold, RLIM_INFINITY where it says no number."""
+    told = [file.read_text().strip() for file in PIDS_MAX if file.exists()]
+    return int(told[0]) if told and told[0].isdigit() else resource.RLIM_INFINITY
 
 
 def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
     """Only where GPUs talk over a fabric; on Ethernet alone a limit does no harm."""
-    if settings.platform not in LOCKED_ON:
+    if not platforms.of(settings.platform).locks_memory:
         return OK
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
@@ -40,11 +54,11 @@ def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
     )
 
 
-def _at_least(limit: int, wanted: int, what: str, name: str, severity: str) -> Result:
+def _at_least(limit: int, wanted: int, what: str, flag: str, severity: str) -> Result:
     if limit == resource.RLIM_INFINITY or limit >= wanted:
         return OK
     return Result(
         severity,
         f"{limit} {what} are allowed, at least {wanted} are wanted.",
-        f"Start the container with --ulimit {name}={wanted}.",
+        f"Start the container with --{flag}={wanted}.",
     )

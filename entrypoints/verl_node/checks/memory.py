@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 
+from verl_node import platforms
 from verl_node.checks.answer import OK, Result
+from verl_node.platforms import GIB
 from verl_node.settings import Settings
-
-GIB = 1 << 30
-# By platform: below the first number (bytes) a job fails, below the second it is slow. Docker's default is 64 MiB,
-# which NCCL does not survive ("Error while creating shared memory segment", EasyR1#228); on CPU Ray turns to the disk.
-SHARED = {"cpu": (0, GIB), "cuda": (8 * GIB, 32 * GIB), "rocm": (8 * GIB, 32 * GIB)}
 
 
 def shared_memory_is_large(settings: Settings, gpus: int) -> Result:
     """The size of /dev/shm, free or not."""
     size = shared_bytes()
-    least, wanted = SHARED.get(settings.platform, (0, GIB))
+    least, wanted = platforms.of(settings.platform).shared
     if size >= wanted:
         return OK
     seen = f"/dev/shm has {size / GIB:.1f} GiB, {wanted / GIB:.0f} GiB are wanted."  # noqa: S108  not a file of ours

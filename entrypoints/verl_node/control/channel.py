@@ -1,4 +1,4 @@
-"""One connection of the control channel: JSON lines, the challenge, and what notices a host that vanished."""
+"""One connection of the control channel: JSON lines, the challenge, and what notices a host that vanished or froze."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import hmac
 import json
 import secrets
 import socket
+import threading
 from typing import Any
 
+from verl_node import heart
 from verl_node.errors import PermissionMissing
+from verl_node.wait import Deadline, until
 
 Message = dict[str, Any]
 
@@ -18,12 +21,17 @@ LINE_LIMIT = 1 << 20
 # scancel reaches all nodes at once: the end of another node may be seen before our own signal, which then tells more.
 OWN_SIGNAL_GRACE_S = 1.0
 _HANDSHAKE_TIMEOUT_S = 10.0
-# A host that vanishes without a word is noticed after 5 + 3 * 3 s, also when we only listen.
+_CLOSE_S = 1.0
+_BEAT = b'{"kind": "beat"}\n'
+# Where the other side sends no beats: a host that vanishes is noticed after 5 + 3 * 3 s, also when we only listen.
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 14000}
 
 
 class Channel:
-    """A connection that sends and receives messages."""
+    """A connection that sends and receives messages, and gives a sign of life every second.
+
+    asyncio reads; what is sent goes past it, since beats come from the heart's thread.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -34,29 +42,76 @@ class Channel:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self.local_address = str(writer.get_extra_info("sockname")[0])
         self.remote_address = str(writer.get_extra_info("peername")[0])
+        self.end = "its connection ended without a word"
+        self._unsent = bytearray()
+        self._sending = threading.Lock()
+        self._outward: socket.socket | None = connection.dup()
+        self._outward.setblocking(False)
+        heart.also(self._beat)
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Queue a message; a connection that is gone is noticed by whoever receives."""
-        if not self._writer.is_closing():
-            self._writer.write(json.dumps({"kind": kind, **fields}).encode() + b"\n")
+        """Send a message, or queue it; a connection that is gone is noticed by whoever receives."""
+        self._write(json.dumps({"kind": kind, **fields}).encode() + b"\n")
 
     async def receive(self) -> Message | None:
-        """Return the next message, None when the other side is gone. What is no message ends the connection too."""
-        try:
-            line = await self._reader.readline()
-            message = json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError):  # reset, or not JSON, or longer than LINE_LIMIT
-            return None
-        return message if isinstance(message, dict) and "kind" in message else None
+        """Return the next message, None when the other side is gone or gives no sign of life (`end` says which).
+
+        What is no message ends the connection too.
+        """
+        while True:
+            try:
+                line = await self._line()
+                message = json.loads(line) if line.endswith(b"\n") else None
+            except (OSError, ValueError):  # reset, or not JSON, or longer than LINE_LIMIT
+                return None
+            if not isinstance(message, dict) or "kind" not in message:
+                return None
+            if message["kind"] != "beat":
+                return message
 
     async def close(self) -> None:
         """Send what is queued, then close."""
+        heart.no_longer(self._beat)
+        await until(self._flushed, deadline=Deadline(_CLOSE_S), poll_s=0.05)
+        with self._sending:
+            if self._outward is not None:
+                self._outward.close()
+            self._outward = None
         try:
-            await asyncio.wait_for(self._writer.drain(), 1)
             self._writer.close()
-            await asyncio.wait_for(self._writer.wait_closed(), 1)
+            await asyncio.wait_for(self._writer.wait_closed(), _CLOSE_S)
         except (OSError, asyncio.TimeoutError):
             self._writer.transport.abort()
+
+    async def _line(self) -> bytes:
+        reading = asyncio.ensure_future(self._reader.readline())
+        try:
+            for _ in range(heart.SILENT_BEATS):
+                done, _ = await asyncio.wait({reading}, timeout=heart.BEAT_S)
+                if done:
+                    return reading.result()
+        finally:
+            reading.cancel()
+        self.end = f"it gave no sign of life for {heart.SILENT_BEATS * heart.BEAT_S:.0f} s"
+        return b""
+
+    def _beat(self) -> None:
+        self._write(_BEAT)
+
+    def _flushed(self) -> bool:
+        self._write(b"")
+        return not self._unsent
+
+    def _write(self, data: bytes) -> None:
+        with self._sending:
+            self._unsent += data
+            try:
+                while self._outward is not None and self._unsent:
+                    del self._unsent[: self._outward.send(self._unsent)]
+            except BlockingIOError:
+                pass  # the next beat takes it along
+            except OSError:
+                self._unsent.clear()
 
 
 async def prove(channel: Channel, token: bytes, *, head: bool) -> None:

@@ -13,9 +13,11 @@ from verl_node.errors import BadSettings, ClusterLost, NodeError
 from verl_node.events import Event
 from verl_node.identity import Identity
 from verl_node.result import Verdict
+from verl_node.traces import Traces
 from verl_node.wait import Deadline, until
 
 _GOODBYE_S = 1.0
+_LOOK_S = 2.0  # before the deadline: whether an absent node is still at its image
 
 
 class Peers:
@@ -41,10 +43,24 @@ class Peers:
                 fix="Set VERLJOB_HEAD_PORTS=control,gcs,dashboard to free ports.",
             ) from error
 
-    async def all_here(self, deadline: Deadline) -> list[Identity]:
-        """Wait for every worker's hello; return them by node number. Raises ClusterNotFormed naming who is missing."""
-        if not await until(lambda: not self.roll.absent(), deadline=deadline):
-            raise self.roll.missing(dict.fromkeys(self.roll.absent(), "never connected"), deadline)
+    async def all_here(self, deadline: Deadline, traces: Traces, images: Deadline) -> list[Identity]:
+        """Wait for every worker's hello; return them by node number. Raises ClusterNotFormed naming who is missing.
+
+        The deadline begins when the last of them has its image, for which they have until ``images``.
+        """
+
+        def here() -> bool:
+            absent = self.roll.absent()
+            if absent and deadline.left_s() < _LOOK_S < images.left_s() and traces.bringing(absent):
+                deadline.restart()
+            return not absent
+
+        if not await until(here, deadline=deadline):
+            known = {number: traces.last_word(number) for number in self.roll.absent()}
+            told = {
+                number: f"never connected{word and f', its last line is: {word}'}" for number, word in known.items()
+            }
+            raise self.roll.missing(told, deadline)
         return [peer.identity for peer in self.roll.peers()]
 
     def tell(self, kind: str, **fields: Any) -> None:
@@ -113,7 +129,7 @@ class Peers:
         try:
             await asyncio.wait_for(self._ending.wait(), OWN_SIGNAL_GRACE_S)
         except asyncio.TimeoutError:
-            how = "its connection ended without a word." if verdict is None else verdict.cause
+            how = f"{peer.channel.end}." if verdict is None else verdict.cause
             self._report(
                 ClusterLost(
                     f"Node {peer.identity.host} was lost: {how} Its last word was: {peer.last}.",

@@ -55,10 +55,10 @@ async def _introduce(channel: Channel, token: bytes, hello: dict[str, Any]) -> t
     return channel, welcome
 
 
-def lost(head: str) -> ClusterLost:
+def lost(head: str, how: str) -> ClusterLost:
     """Return the error for a head that went away without saying how the job ended."""
     return ClusterLost(
-        f"The head {head} went away: its connection ended without a word.",
+        f"The head {head} was lost: {how}.",
         fix="See the head's verdict, its node.log and its node's state (sinfo -R); a requeue may help.",
         host=head,
     )

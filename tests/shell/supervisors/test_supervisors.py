@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from tests.shell.supervised import Job
+from tests.shell.supervised import ENTRYPOINTS, Job
 
 LASTING = "echo trains; exec sleep 300"
 
@@ -77,6 +77,37 @@ def test_a_node_that_does_not_come_is_named_at_the_deadline(job: Job) -> None:
     assert job.end(0) == 75
     assert "n1: never connected" in job.verdict(0)["cause"]
     assert job.verdict(0)["host"] == "n1"
+
+
+def test_an_absent_nodes_last_line_is_told(job: Job) -> None:
+    folder = job.run_dir / "nodes" / "1-n1"
+    folder.mkdir(parents=True)
+    (folder / "node.log").write_text("n1: node 1 of job 7\nn1: image verl.cpu is sha256:1\n\n")
+    job.start(0, VERLJOB_JOIN_TIMEOUT_S="1")
+
+    assert job.end(0) == 75
+    assert "n1: never connected, its last line is: n1: image verl.cpu is sha256:1" in job.verdict(0)["cause"]
+
+
+def test_a_node_that_is_still_at_its_image_is_waited_for(job: Job) -> None:
+    bringing = job.run_dir / "nodes" / "1-n1" / "bringing"
+    bringing.parent.mkdir(parents=True)
+    bringing.touch()
+    job.start(0, VERLJOB_JOIN_TIMEOUT_S="3", FAKE_TRAINING="exit 7")
+    time.sleep(5)
+    assert job.processes[0].poll() is None, job.output(0)
+    job.start(1, VERLJOB_JOIN_TIMEOUT_S="3")
+
+    assert job.end(0) == 7
+
+
+def test_an_image_that_does_not_come_has_a_deadline_of_its_own(job: Job) -> None:
+    bringing = job.run_dir / "nodes" / "1-n1" / "bringing"
+    bringing.parent.mkdir(parents=True)
+    bringing.touch()
+    job.start(0, VERLJOB_JOIN_TIMEOUT_S="1", VERLJOB_PULL_TIMEOUT_S="3")
+
+    assert job.end(0) == 75
 
 
 def test_a_node_whose_ray_does_not_join_is_named_with_its_last_word(job: Job) -> None:
@@ -201,8 +232,8 @@ def test_head_and_join_form_a_cluster_by_hand_that_says_how_to_use_it_and_stays(
     job.until(0, "^submit")
     assert target == f"127.0.0.2:{job.first_port}"
     assert "127.0.0.3 (4 GPUs" in job.output(0)
-    address = f"http://127.0.0.2:{job.first_port + 2}"
-    runtime_env = "--runtime-env=/opt/verljob/runtime_env.yaml"
+    address = f"http://127.0.0.1:{job.first_port + 2}"
+    runtime_env = f"--runtime-env={ENTRYPOINTS / 'runtime_env.yaml'}"
     assert f"ray job submit --address={address} {runtime_env} --no-wait -- python3 -m verl" in job.output(0)
     assert job.processes[0].poll() is None
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from verl_node import recipe
 from verl_node.errors import BadTrainingConfig
 from verl_node.overrides import literal, parse
@@ -111,9 +113,16 @@ def test_the_model_is_the_overrides_then_the_settings_then_the_recipes(written: 
     assert "critic.model.path=/models/mine" in training.argv
 
 
+def test_a_recipe_without_a_model_names_none_and_prepares_none(written: Path) -> None:
+    written.write_text(TEXT.replace("Org/Name", "null"))
+    training = train(written)
+    assert training.models == []
+    assert not [word for word in training.argv if ".model.path=" in word]
+    assert train(written, model="/models/mine").models == ["/models/mine"]
+
+
 def test_the_demo_model_is_a_folder_to_verl(written: Path) -> None:
     training = train(written, model="demo:qwen2-tiny")
-    assert training.model_path == "/data/models/qwen2-tiny"
     assert "actor_rollout_ref.model.path=/data/models/qwen2-tiny" in training.argv
 
 
@@ -141,9 +150,35 @@ def test_a_recipes_wandb_needs_an_account_and_a_users_does_not(written: Path) ->
     assert "trainer.logger=[console,file,wandb]" in train(written, "trainer.logger=[wandb]").argv
 
 
-def test_a_run_without_checkpoints_is_told(written: Path) -> None:
-    assert not any("save_freq" in note for note in train(written).notes)
-    assert any("save_freq" in note for note in train(written, "trainer.save_freq=-1").notes)
+def test_a_run_without_checkpoints_is_told_and_a_long_one_is_warned(written: Path) -> None:
+    assert not any("save_freq" in note for note in train(written, long=True).notes)
+    assert any(note.startswith("trainer.save_freq") for note in train(written, "trainer.save_freq=-1").notes)
+    assert any(
+        note.startswith("warning: trainer.save_freq") and "over a day" in note
+        for note in train(written, "trainer.save_freq=-1", long=True).notes
+    )
+
+
+def test_checkpoints_lie_where_all_attempts_of_the_job_find_them(written: Path) -> None:
+    assert "trainer.default_local_dir=/run/checkpoints" in train(written).argv
+    training = train(written, checkpoints=Path("/job/checkpoints"))
+    assert "trainer.default_local_dir=/job/checkpoints" in training.argv
+    assert training.checkpoints == Path("/job/checkpoints")
+    assert train(written, "trainer.default_local_dir=/mine").checkpoints == Path("/mine")
+
+
+def test_the_end_of_the_job_reaches_the_trainers_that_save_shortly_before_it(written: Path) -> None:
+    name = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"
+    training = train(written, expires=1798859015)
+    assert training.env[name] == "1798859015"
+    assert f"+ray_kwargs.ray_init.runtime_env.env_vars.{name}='1798859015'" in training.argv
+    assert name not in train(written).env
+
+
+@pytest.mark.parametrize("verl", ["0.9.1", "0.4.1"])
+def test_every_release_has_the_keys_by_which_a_training_goes_on(verl_config: Callable[[str], Path], verl: str) -> None:
+    config = yaml.safe_load((verl_config(verl) / "ppo_trainer.yaml").read_text())
+    assert {"resume_mode", "resume_from_path", "default_local_dir", "save_freq"} <= set(config["trainer"])
 
 
 def test_workers_are_offline_once_everything_is_there(written: Path) -> None:
@@ -189,3 +224,4 @@ def test_hydra_reads_a_quoted_string_back_as_it_was(value: str) -> None:
 
     assert OverridesParser.create().parse_override(f"key={literal(value)}").value() == value
     assert str(parse(f"key={literal(value)}")) == f"key={literal(value)}"
+    assert str(parse(f"key={literal(value)}").plain() or "") == value

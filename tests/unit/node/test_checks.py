@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import os
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verl_node import checks
+from verl_node import checks, platforms
 from verl_node.checks import devices, limits, memory, places
 from verl_node.checks.answer import Result
 from verl_node.errors import CheckFailed, PermissionMissing
@@ -60,7 +61,7 @@ def test_shared_memory_is_measured_against_its_platform(
     platform: str, gib: float, severity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = namedtuple("sizes", "f_frsize f_blocks")
-    monkeypatch.setattr(os, "statvfs", lambda _: sizes(4096, int(gib * memory.GIB / 4096)))
+    monkeypatch.setattr(os, "statvfs", lambda _: sizes(4096, int(gib * platforms.GIB / 4096)))
 
     assert memory.shared_memory_is_large(settings(VERLJOB_PLATFORM=platform), 8).severity == severity
 
@@ -84,8 +85,8 @@ def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
 ) -> None:
     for name in ("kfd", "renderD128", "renderD129"):
         (tmp_path / name).touch()
-    monkeypatch.setitem(devices.CONTROL, "rocm", (str(tmp_path / "kfd"),))
-    monkeypatch.setitem(devices.masks.DEVICES, "rocm", str(tmp_path / "renderD*"))
+    rocm = replace(platforms.of("rocm"), control=(str(tmp_path / "kfd"),), devices=str(tmp_path / "renderD*"))
+    monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
 
     assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cpu"), 8).severity == "ok"
     assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).severity == "ok"
@@ -93,3 +94,17 @@ def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
     assert (seen.severity, "2 GPU devices are visible, 8 are the job's" in seen.seen) == ("fail", True)
     (tmp_path / "kfd").unlink()
     assert "kfd is missing" in devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).seen
+
+
+@pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("2048", "warn"), ("65536", "ok"), (None, "ok")])
+def test_the_pids_limit_of_the_container_is_looked_at(
+    told: str | None, severity: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if told is not None:
+        (tmp_path / "pids.max").write_text(f"{told}\n")
+    monkeypatch.setattr(limits, "PIDS_MAX", (tmp_path / "pids.max",))
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (limits.resource.RLIM_INFINITY,) * 2)
+
+    found = limits.processes_suffice(settings(), 8)
+
+    assert (found.severity, "--pids-limit=4096" in found.fix) == (severity, severity == "warn")

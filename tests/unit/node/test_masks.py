@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from verl_node import masks
-from verl_node.errors import BadSettings
+from verl_node.errors import BadSettings, CheckFailed
 
 
 @pytest.mark.parametrize("preset", list(itertools.product(["", "0,1,2,3,4,5,6,7", "4,5,6,7"], repeat=3)))
@@ -37,3 +37,38 @@ def test_where_more_devices_are_seen_one_mask_stays_under_the_name_that_ray_read
 def test_masks_that_contradict_each_other_or_the_job_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(BadSettings, match="do not name the same 2 of the 8 GPUs"):
         masks.one_mask(given, platform="rocm", gpus=2, visible=8, ray=(2, 60))
+
+
+ALL = "0,1,2,3,4,5,6,7"
+
+
+@pytest.mark.parametrize(
+    ("platform", "ray", "seen"),
+    [
+        ("rocm", (2, 60), {"HIP_VISIBLE_DEVICES": ALL}),
+        ("rocm", (2, 44), {"ROCR_VISIBLE_DEVICES": ALL}),
+        ("cuda", (2, 60), {"CUDA_VISIBLE_DEVICES": ALL}),
+        ("cpu", (2, 60), {"CUDA_VISIBLE_DEVICES": ALL}),
+    ],
+)
+def test_an_actor_with_rays_own_mask_and_every_gpu_passes(
+    platform: str, ray: tuple[int, int], seen: dict[str, str]
+) -> None:
+    masks.require_one(seen, platform=platform, gpus=8, ray=ray, host="n1")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {},
+        {"HIP_VISIBLE_DEVICES": ALL, "CUDA_VISIBLE_DEVICES": ALL},
+        {"CUDA_VISIBLE_DEVICES": ALL},
+        {"HIP_VISIBLE_DEVICES": "0,1,2,3"},
+        {"HIP_VISIBLE_DEVICES": "0,0,1,2,3,4,5,6"},
+    ],
+)
+def test_an_actor_with_a_second_or_foreign_mask_or_too_few_gpus_fails_and_names_its_node(seen: dict[str, str]) -> None:
+    with pytest.raises(CheckFailed, match="HIP_VISIBLE_DEVICES alone with 8 entries was wanted") as caught:
+        masks.require_one(seen, platform="rocm", gpus=8, ray=(2, 60), host="n1")
+
+    assert caught.value.host == "n1"

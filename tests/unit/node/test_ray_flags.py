@@ -13,10 +13,12 @@ PORTS = NodePorts.deal(20000, 20511, HEAD)
 SHARE = Share(cpus=28, gpus=8, memory=None, object_store_memory=None)
 
 
-def head_argv(version: str, temp_dir: str = "/scratch/ray") -> list[str]:
+def head_argv(version: str, temp_dir: str = "/scratch/ray", asked: str = "") -> list[str]:
+    parsed = ray_flags.supported(version)
     return ray_flags.head_argv(
-        ray_flags.supported(version),
+        parsed,
         node_address="10.0.0.1",
+        dashboard=ray_flags.dashboard_host(parsed, asked, node_address="10.0.0.1"),
         host="n1",
         ports=PORTS,
         head=HEAD,
@@ -59,6 +61,26 @@ def test_the_grpc_port_of_the_dashboard_is_pinned_where_ray_has_it(version: str,
     assert ("--dashboard-grpc-port=20008" in head_argv(version)) == takes_it
 
 
+@pytest.mark.parametrize(
+    ("version", "asked", "host"),
+    [
+        ("2.60.0", "", "127.0.0.1"),
+        ("2.60.0", "0", None),
+        ("2.60.0", "node", "10.0.0.1"),
+        ("2.51.2", "", None),
+        ("2.51.2", "1", "127.0.0.1"),
+        ("2.44.1", "node", "10.0.0.1"),
+    ],
+)
+def test_the_dashboard_is_on_the_loopback_and_without_tokens_only_where_it_is_asked_for(
+    version: str, asked: str, host: str | None
+) -> None:
+    argv = head_argv(version, asked=asked)
+
+    assert (f"--dashboard-host={host}" in argv) == (host is not None)
+    assert ("--include-dashboard=false" in argv) == (host is None)
+
+
 @pytest.mark.parametrize("version", ["", "2.9.3", "1.13.0"])
 def test_no_ray_or_one_that_is_too_old_fails_the_node(version: str) -> None:
     with pytest.raises(CheckFailed, match=r"not installed|older than 2\.40"):
@@ -82,27 +104,43 @@ def test_head_ports_at_the_start_of_the_block_are_left_out_and_in_its_middle_are
         NodePorts.deal(20000, 20060, HEAD)
 
 
-def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() -> None:
-    built = ray_environment.build(
-        {"PYTHONPATH": "/mine", "RAY_health_check_period_ms": "9000", "RAY_ADDRESS": "somebody:6379"},
+def built(environ: dict[str, str], token_file: Path | None = None) -> dict[str, str]:
+    return ray_environment.build(
+        environ,
         gcs="10.0.0.1:32001",
         ports=PORTS,
         platform="cpu",
         gpus=1,
         ray=(2, 60),
         start_timeout_s=180,
+        token_file=token_file,
         verl_checkout=Path("/src/verl"),
         training={"HF_HUB_OFFLINE": "1"},
     )
 
-    assert (built["AUTOSCALER_METRIC_PORT"], built["DASHBOARD_METRIC_PORT"], built["MASTER_PORT"]) == (
-        "20006",
-        "20007",
-        "20010",
-    )
-    assert built["RAY_ADDRESS"] == "10.0.0.1:32001"
-    assert built["PYTHONPATH"] == "/src/verl:/mine"
-    assert built["RAY_health_check_period_ms"] == "9000"
-    assert built["RAY_gcs_rpc_server_reconnect_timeout_s"] == "10"
-    assert built["RAY_START_HOOK"] == "verl_node.ray_hook.before_start"
-    assert built["HF_HUB_OFFLINE"] == "1"
+
+def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() -> None:
+    found = built({"PYTHONPATH": "/mine", "RAY_health_check_period_ms": "9000", "RAY_ADDRESS": "somebody:6379"})
+
+    pinned = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT", "MASTER_PORT")
+    assert [found[name] for name in pinned] == ["20006", "20007", "20010"]
+    assert found["RAY_ADDRESS"] == "10.0.0.1:32001"
+    assert found["PYTHONPATH"] == "/src/verl:/mine"
+    assert found["RAY_health_check_period_ms"] == "9000"
+    assert found["RAY_gcs_rpc_server_reconnect_timeout_s"] == "10"
+    assert found["RAY_START_HOOK"] == "verl_node.ray_hook.before_start"
+    assert found["HF_HUB_OFFLINE"] == "1"
+
+
+def test_ray_asks_for_the_jobs_token_whatever_the_user_exported() -> None:
+    users = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "mine", "RAY_AUTH_TOKEN_PATH": "/mine"}
+
+    found = built(users, Path("/run/verljob/token"))
+
+    assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", "/run/verljob/token")
+    assert "RAY_AUTH_TOKEN" not in found
+
+
+def test_by_hand_without_a_token_ray_makes_none_that_the_others_would_lack() -> None:
+    assert built({})["RAY_AUTH_MODE"] == "disabled"
+    assert built({"RAY_AUTH_MODE": "token"})["RAY_AUTH_MODE"] == "token"

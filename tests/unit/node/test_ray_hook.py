@@ -23,8 +23,16 @@ def services(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         return answer
 
     module.get_node = get_node  # type: ignore[attr-defined]
+    module.start_ray_process = lambda command, process_type: command  # type: ignore[attr-defined]
+    module.ray_constants = SimpleNamespace(DASHBOARD_ADDRESS=b"dashboard")  # type: ignore[attr-defined]
     private = ModuleType("ray._private")
     private.services = module  # type: ignore[attr-defined]
+    store = ModuleType("ray.experimental.internal_kv")
+    store._internal_kv_get = lambda key, namespace: key + namespace  # type: ignore[attr-defined]
+    experimental = ModuleType("ray.experimental")
+    experimental.internal_kv = store  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray.experimental", experimental)
+    module.store = store  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
     monkeypatch.setitem(sys.modules, "ray._private", private)
     monkeypatch.setattr(ray_hook, "_POLL_S", 0)
@@ -37,7 +45,7 @@ def test_the_client_server_starts_only_where_it_is_asked_for(
 ) -> None:
     monkeypatch.setenv("VERLJOB_RAY_CLIENT", asked)
     monkeypatch.setenv("VERLJOB_RAY_TIMEOUT_S", "180")
-    parameters = SimpleNamespace(ray_client_server_port=20009)
+    parameters = SimpleNamespace(ray_client_server_port=20009, dashboard_host="127.0.0.1", dashboard_port=8265)
 
     ray_hook.before_start(parameters, True)
 
@@ -53,3 +61,13 @@ def test_it_gives_up_when_that_time_is_over(services: ModuleType) -> None:
     ray_hook.wait_for_the_raylet(-1)
     with pytest.raises(RuntimeError, match="not yet"):
         services.get_node("gcs", node_id="1")
+
+
+def test_nothing_that_the_cluster_waits_for_stands_behind_the_dashboard(services: ModuleType) -> None:
+    ray_hook.start_the_raylet_first("127.0.0.1:8265")
+
+    assert services.store._internal_kv_get(b"dashboard", namespace=b"n") == b"127.0.0.1:8265"
+    assert services.store._internal_kv_get(b"other", namespace=b"-n") == b"other-n"
+    assert services.start_ray_process(["a"], "raylet") == ["a"]
+    for process_type in ("dashboard", "monitor", "log_monitor"):
+        assert services.start_ray_process(["a"], process_type) == ["nice", "--adjustment=10", "a"]

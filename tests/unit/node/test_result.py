@@ -13,7 +13,7 @@ def test_a_verdict_is_a_line_a_key_whatever_its_words(tmp_path: Path) -> None:
 
     assert save_verdict(verdict, [tmp_path / "out"]) == []
     assert (tmp_path / "out" / "verdict").read_text() == (
-        "code=76\norigin=self\nstage=train\nhost=n2\ncause=It ended: x=1 no more.\nfix=Look.\n"
+        "code=76\norigin=self\nstage=cluster\nhost=n2\ncause=It ended: x=1 no more.\nfix=Look.\n"
     )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["verdict"]
 

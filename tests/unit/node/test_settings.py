@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from verl_node.allocation import Allocation
 from verl_node.errors import BadSettings
+from verl_node.progress import HangPolicy
 from verl_node.settings import Settings
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NNODES": "2", "SLURM_NODEID": "1"}
@@ -74,6 +75,7 @@ def test_a_token_is_read_from_its_file_and_an_empty_one_is_refused(tmp_path: Pat
         ("VERLJOB_PORT_BLOCK", "20000", "not first-last"),
         ("VERLJOB_RUN_DIR", "runs/1", "not an absolute path"),
         ("VERLJOB_JOIN_TIMEOUT_S", "10m", "not a whole number"),
+        ("VERLJOB_HANG", "kill", "VERLJOB_HANG is 'kill'"),
         ("VERLJOB_TOKEN_FILE", "/nowhere/token", "cannot be read"),
     ],
 )
@@ -105,3 +107,10 @@ def test_what_node_sh_did_before_the_container_is_told_in_seconds() -> None:
 
 def test_by_hand_there_is_no_host_phase() -> None:
     assert Settings.from_env({}).host_phases == {}
+
+
+def test_a_hang_is_reported_after_three_medians_and_a_minute_unless_the_user_says_otherwise() -> None:
+    assert Settings.from_env({}).hang == HangPolicy("report", 3, 60, 0)
+    told = {"VERLJOB_HANG": "end", "VERLJOB_HANG_FACTOR": "5", "VERLJOB_HANG_MARGIN_S": "600"}
+    told["VERLJOB_FIRST_STEP_TIMEOUT_S"] = "3600"
+    assert Settings.from_env(told).hang == HangPolicy("end", 5, 600, 3600)

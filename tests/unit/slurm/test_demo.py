@@ -19,7 +19,7 @@ JOB = Job(3, "COMPLETED", 0, 0, "n[1-2]", "/home/submitter/verljob/slurm-verl-3.
 def run_dir(tmp_path: Path) -> Path:
     folder = tmp_path / "attempt-1"
     shutil.copytree(RECORDED, folder)
-    shard = folder / "checkpoints/global_step_4/actor/model_world_size_2_rank_1.pt"
+    shard = folder.parent / "checkpoints/global_step_4/actor/model_world_size_2_rank_1.pt"
     shard.parent.mkdir(parents=True)
     shard.touch()
     return folder

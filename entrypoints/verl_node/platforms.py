@@ -1,0 +1,81 @@
+"""The platforms as a node knows them: every fact about a vendor that verl_node needs stands in this table.
+
+How their containers start is slurm/platforms/*.env; what the two share is the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from glob import glob
+
+from verl_node.versions import Version
+
+GIB = 1 << 30
+OLDEST: Version = (0, 0)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """One vendor's GPUs; sizes in bytes."""
+
+    devices: str
+    """Pattern of the device nodes, one a GPU; empty where a GPU is a word of Ray's alone."""
+    control: tuple[str, ...]
+    """Devices without which no GPU can be used, however many of the others there are."""
+    masks: tuple[tuple[Version, str], ...]
+    """Which mask Ray sets in a worker and reads at its start, from which version of Ray on; newest first."""
+    declared_gpus: int
+    """GPUs that a node has when nobody says how many and no device tells."""
+    open_files: int
+    """Ray opens some 20 files a worker process on the head, and stops accepting at the limit (verl#2047, verl#3642)."""
+    shared: tuple[int, int]
+    """Shared memory: below the first a job fails, below the second it is slow. Docker's default is 64 MiB, which NCCL
+    does not survive ("Error while creating shared memory segment", EasyR1#228); on CPU Ray turns to the disk."""
+    locks_memory: bool
+    """RDMA registers GPU buffers as locked memory ("ibv_reg_mr … Cannot allocate memory", nccl-tests#206)."""
+
+    def visible_devices(self) -> list[str]:
+        """Return the device nodes of GPUs that this node shows."""
+        return sorted(glob(self.devices)) if self.devices else []
+
+    def mask(self, ray: Version) -> str:
+        """Return the name of the one mask that this Ray sets and reads."""
+        return next(name for since, name in self.masks if ray >= since)
+
+
+PLATFORMS = {
+    "cpu": Platform(
+        devices="",
+        control=(),
+        masks=((OLDEST, "CUDA_VISIBLE_DEVICES"),),  # Ray takes a GPU that it cannot find for NVIDIA's
+        declared_gpus=1,  # a worker process of verl stands for it, and one fits anywhere
+        open_files=4096,
+        shared=(0, GIB),
+        locks_memory=False,
+    ),
+    "cuda": Platform(
+        devices="/dev/nvidia[0-9]*",
+        control=("/dev/nvidiactl", "/dev/nvidia-uvm"),
+        masks=((OLDEST, "CUDA_VISIBLE_DEVICES"),),
+        declared_gpus=0,
+        open_files=65536,
+        shared=(8 * GIB, 32 * GIB),
+        locks_memory=True,
+    ),
+    "rocm": Platform(
+        devices="/dev/dri/renderD*",
+        control=("/dev/kfd",),
+        # ray/_private/accelerators/amd_gpu.py. verl moves either to CUDA_VISIBLE_DEVICES in its workers, which vLLM
+        # reads there (verl/single_controller/base/worker.py).
+        masks=(((2, 45), "HIP_VISIBLE_DEVICES"), (OLDEST, "ROCR_VISIBLE_DEVICES")),
+        declared_gpus=0,
+        open_files=65536,
+        shared=(8 * GIB, 32 * GIB),
+        locks_memory=True,
+    ),
+}
+
+
+def of(name: str) -> Platform:
+    """Return a platform by its name; a site's own, of which only slurm/platforms knows, is taken for the CPU's."""
+    return PLATFORMS.get(name, PLATFORMS["cpu"])

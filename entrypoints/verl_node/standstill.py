@@ -1,0 +1,27 @@
+"""Processes of this node that somebody stopped: Ray and verl wait for them, and nothing fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+from verl_node import tree
+from verl_node.errors import ClusterLost
+
+_LOOK_S = 1.0
+_LOOKS = 5  # counted and not timed: we may have been stopped together with them
+
+
+async def watch(host: str) -> None:
+    """Wait for a process that stays stopped for 5 s. Raises ClusterLost; one under a debugger is not stopped."""
+    seen: dict[int, int] = {}
+    while True:
+        now = tree.stopped()
+        seen = {pid: seen.get(pid, 0) + 1 for pid in now}
+        for pid, looks in seen.items():
+            if looks > _LOOKS:
+                raise ClusterLost(
+                    f"The process {now[pid]} ({pid} in its container) on {host} was stopped {_LOOKS} s ago.",
+                    fix="Look for who sent it SIGSTOP (kill -STOP, a frozen cgroup).",
+                    host=host,
+                )
+        await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,33 @@
+"""What a node that has not said hello left in the run directory, where the head sees it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+_WORD_BYTES = 4096
+_WORD_LENGTH = 200
+
+
+class Traces:
+    """The folders of the nodes in the run directory; by hand, or where it is not shared, there is nothing in them."""
+
+    def __init__(self, run_dir: Path | None, hosts: Sequence[str]) -> None:
+        self._folders = {
+            number: run_dir / "nodes" / f"{number}-{host}" for number, host in enumerate(hosts) if run_dir is not None
+        }
+
+    def bringing(self, numbers: Iterable[int]) -> bool:
+        """Tell whether one of these nodes is still at its image: node.sh keeps a file `bringing` for that long."""
+        return any((self._folders[number] / "bringing").exists() for number in numbers if number in self._folders)
+
+    def last_word(self, number: int) -> str:
+        """Return the last line of the node's log, cut to 200 characters; empty where there is none."""
+        try:
+            with (self._folders[number] / "node.log").open("rb") as log:
+                log.seek(0, 2)
+                log.seek(max(0, log.tell() - _WORD_BYTES))
+                lines = log.read().decode("utf-8", "replace").splitlines()
+        except (KeyError, OSError):
+            return ""
+        return next((line.strip()[-_WORD_LENGTH:] for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,42 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
+# The lease of a node's container and its answer. Whoever reads the lease in the container sees end of file when this
+# shell is gone, however it went, and misses its signs when it is stopped. The supervisor in the container answers into
+# a FIFO of its own, so that one which is stopped or frozen, or whose engine no longer tells of its end, is given up.
+
+# Seconds without a sign, or stopped, before that.
+readonly LEASE_SILENT_S=5
+
+# usage: lease::hold
+# Descriptor 9 is the lease: no child may inherit it. Descriptor 8 is the pulse, open at both ends so that it never ends.
+lease::hold() {
+    exec 9<> "$LOCAL/lease"
+    exec 8<> "$LOCAL/out/pulse"
+    LEASE_SILENT='' LEASE_STOPPED=0 LEASE_LOST=''
+}
+
+lease::end() { exec 9<&- 8<&-; }
+
+# usage: lease::look CLIENT
+# For process::await: gives a sign, and looks. What does not change for LEASE_SILENT_S looks is given up: LEASE_LOST says
+# why. Looks are counted and not timed, and a pulse that was never felt is not missed.
+lease::look() {
+    local beat
+    printf . >&9
+    [[ -z $LEASE_SILENT ]] || LEASE_SILENT=$((LEASE_SILENT + 1))
+    while read -t 0 -u 8; do read -r -N 1 -u 8 beat && LEASE_SILENT=0; done
+    lease::_stopped "$1"
+    ((${LEASE_SILENT:-0} <= LEASE_SILENT_S)) \
+        || LEASE_LOST="the container on $HOST gave no sign of life for $LEASE_SILENT_S s: it was stopped or frozen, or its engine hangs"
+    [[ -z $LEASE_LOST ]]
+}
+
+# usage: lease::_stopped CLIENT
+lease::_stopped() {
+    local who=''
+    ! process::stopped "$1" || who="the client of $VERLJOB_RUNTIME"
+    [[ $SLURM_NODEID != 0 ]] || ! process::stopped "${VERLJOB_LAUNCH_PID:-0}" || who=launch.sh
+    LEASE_STOPPED=$((${#who} ? LEASE_STOPPED + 1 : 0))
+    ((LEASE_STOPPED > LEASE_SILENT_S)) || return 0
+    LEASE_LOST="$who on $HOST was stopped $LEASE_SILENT_S s ago (SIGSTOP)"
+    [[ $who != launch.sh ]] || kill -CONT "$VERLJOB_LAUNCH_PID" # it has to end the job
+}

@@ -1,0 +1,92 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by the frame
+# Docker and those made after it: asking the engine, its images and its containers. OCI_CLIENT is the command.
+
+# shellcheck source=slurm/lib/oci_run.sh
+source "$VERLJOB_HOME/slurm/lib/oci_run.sh"
+
+# Seconds that the engine may take to answer anything but a pull or a load.
+readonly OCI_TIMEOUT_S=60
+
+# usage: oci::ask ARGUMENT...
+# Runs the client; sets OCI_ANSWER to what it said, and RUNTIME_SAID to the last line of that when it failed.
+oci::ask() {
+    local code=0 limit_s=$OCI_TIMEOUT_S
+    [[ -z $ENDING ]] || limit_s=2 # after TERM the whole node has 5 s
+    OCI_ANSWER=$(timeout "$limit_s" "$OCI_CLIENT" "$@" 2>&1) || code=$?
+    oci::_answered "$code" "$OCI_CLIENT gave no answer in $limit_s s"
+}
+
+# usage: oci::bring ARGUMENT...
+# Runs a long command as oci::ask does, so that a signal ends it at once.
+oci::bring() {
+    local -r log=$NODE_FOLDER/image.log limit_s=${VERLJOB_PULL_TIMEOUT_S:-1800}
+    local code=0
+    process::run timeout "$limit_s" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
+    OCI_ANSWER=$(< "$log")
+    rm -f -- "$log"
+    oci::_answered "$code" "no end after $limit_s s"
+}
+
+# usage: oci::_answered CODE LATE
+oci::_answered() {
+    RUNTIME_SAID=''
+    (($1 != 124)) || OCI_ANSWER=$2
+    (($1 == 0)) || RUNTIME_SAID=${OCI_ANSWER##*$'\n'}
+    return "$1"
+}
+
+runtime::pull() { oci::bring pull --quiet "$1"; }
+
+runtime::load() {
+    oci::bring load --input "$1" || return 1
+    [[ $OCI_ANSWER =~ Loaded\ image(\ ID)?:\ ([^[:space:]]+) ]] && runtime::find "${BASH_REMATCH[2]}"
+}
+
+runtime::find() {
+    oci::ask image inspect --format '{{.Id}}' "$1" || return 1
+    IMAGE_ID=${OCI_ANSWER##*$'\n'} # below any warning
+    IMAGE_ID=sha256:${IMAGE_ID#sha256:}
+}
+
+runtime::is_ours() {
+    oci::ask image inspect --format '{{.Config.Entrypoint}}' "$1" || return 1
+    RUNTIME_SAID="it does not start /opt/verljob/entrypoint.sh; ./run build --platform $VERLJOB_PLATFORM makes one that does"
+    [[ $OCI_ANSWER == *'/opt/verljob/entrypoint.sh'* ]]
+}
+
+runtime::ways() {
+    printf '%s' 'push it to a registry that the nodes reach (VERLJOB_IMAGE=REGISTRY/NAME:TAG), or ' \
+        "$OCI_CLIENT save it to a shared folder (VERLJOB_IMAGE=/PATH.tar), or $OCI_CLIENT load it on every node"
+}
+
+runtime::exec_argv() { RUNTIME_ARGV=("$OCI_CLIENT" exec --interactive --tty "$@"); }
+
+runtime::signal() { oci::ask kill --signal "$2" "$1"; }
+
+# usage: oci::list LABEL TEMPLATE
+# As runtime::list; TEMPLATE is how this client prints the value of a label.
+oci::list() {
+    oci::ask ps --all --filter "label=$1" --format "{{.Names}}\t$2" || return 1
+    printf '%s\n' "$OCI_ANSWER"
+}
+
+# usage: oci::remove NAME ABSENT
+# Kills the container and sees it gone: ABSENT is what the client says of one that is not there.
+oci::remove() {
+    local -r deadline=$((SECONDS + 5))
+    oci::ask rm --force "$1" || : # whether it worked is asked next
+    while oci::ask container inspect "$1" || [[ $RUNTIME_SAID != *"$2"* ]]; do
+        [[ -z $ENDING ]] && ((SECONDS < deadline)) || return 1
+        sleep 0.1
+    done
+}
+
+# usage: oci::words LOG PREFIX
+# Prints the last line of LOG that begins with PREFIX, without it.
+oci::words() {
+    local line last=''
+    while IFS= read -r line; do
+        [[ $line != "$2"* ]] || last=${line#"$2"}
+    done < "$1"
+    printf '%s\n' "${last:-it did not say why}"
+}

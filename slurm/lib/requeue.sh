@@ -1,0 +1,72 @@
+# shellcheck shell=bash disable=SC2034,SC2153 # what it sets and reads is shared with the other libraries
+# Attempts: what a training is told when Slurm is about to end its job, and whether the job is started again.
+# Slurm requeues after a node's failure and a preemption, but on no exit code. See docs/resume.md.
+
+readonly REQUEUE_ENDING_S=30 # of the job's last seconds: verl_node/training.py keeps the same
+readonly REQUEUE_WITHOUT_PROGRESS=3
+REQUEUE_AGAIN=false
+
+# Checks VERLJOB_ATTEMPTS and listens to Slurm's notice, which may have come already.
+requeue::settings() {
+    VERLJOB_ATTEMPTS=${VERLJOB_ATTEMPTS:-20} VERLJOB_SAVE_TIMEOUT_S=${VERLJOB_SAVE_TIMEOUT_S:-3600}
+    local name
+    for name in VERLJOB_ATTEMPTS VERLJOB_SAVE_TIMEOUT_S; do
+        [[ ${!name} =~ ^[1-9][0-9]*$ ]] || fail 64 "$name is '${!name}'" "set it to a whole number from 1, or unset it"
+    done
+    trap 'requeue::notice || say::warn "Slurm'\''s notice could not be passed on"' USR1
+    [[ -z $NOTICE ]] || requeue::notice
+}
+
+# usage: requeue::asked
+# Whether the job was submitted with --requeue. From salloc there is no script that Slurm could run again.
+requeue::asked() {
+    [[ $(allocation::_field Requeue) == 1 && $(allocation::_field BatchFlag) == 1 ]]
+}
+
+# Slurm's USR1, some time before it ends the job: the training is told until when it may wait for a checkpoint, if there
+# will be another attempt; else its last minutes are its own.
+requeue::notice() {
+    local now end
+    printf -v now '%(%s)T' -1
+    if ! requeue::asked || ((VERLJOB_ATTEMPT >= VERLJOB_ATTEMPTS)); then
+        say::note "Slurm says that the job's time is nearly over"
+        return 0
+    fi
+    end=$(allocation::end) # asked anew: an operator may have moved it
+    local until=$((now + VERLJOB_SAVE_TIMEOUT_S))
+    [[ -z $end ]] || ((end - REQUEUE_ENDING_S >= until)) || until=$((end - REQUEUE_ENDING_S))
+    printf '%s\n' "$until" > "$VERLJOB_RUN_DIR/.expires" && mv -f -- "$VERLJOB_RUN_DIR/.expires" "$VERLJOB_RUN_DIR/expires"
+}
+
+# Sets REQUEUE_AGAIN where the verdict is worth another attempt and the job may have one. The stage decides: what
+# training itself ended with is `train`, and no business of ours whatever the number.
+requeue::decide() {
+    [[ -z $ENDING && -n ${VERLJOB_ATTEMPTS:-} && -z ${VERLJOB_DRY_RUN:-} ]] || return 0
+    [[ ${VERDICT[code]} == 7[56] && ${VERDICT[stage]} != train ]] || return 0
+    JOB_RECORD=$(scontrol show job "$SLURM_JOB_ID") && requeue::asked || return 0 # an operator may have changed it
+    if ((VERLJOB_ATTEMPT >= VERLJOB_ATTEMPTS)); then
+        say::note "this was attempt $VERLJOB_ATTEMPT of $VERLJOB_ATTEMPTS at most (VERLJOB_ATTEMPTS): the job is not requeued"
+    elif requeue::_no_progress; then
+        STAGE=resume RUNDIR_SPEAKER='' # the head's verdict is not the job's any more
+        verdict::set 93 self "$REQUEUE_WITHOUT_PROGRESS attempts in a row saved no newer checkpoint; the last: ${VERDICT[cause]}" \
+            "a lower trainer.save_freq, or whatever ended them: $RUNDIR_JOB"
+    else
+        REQUEUE_AGAIN=true
+        say::note "attempt $((VERLJOB_ATTEMPT + 1)) of $VERLJOB_ATTEMPTS at most follows: Slurm holds the job for about two minutes first"
+    fi
+}
+
+# An attempt that saved something has left a note of it.
+requeue::_no_progress() {
+    local n
+    ((VERLJOB_ATTEMPT >= REQUEUE_WITHOUT_PROGRESS)) || return 1
+    for ((n = VERLJOB_ATTEMPT; n > VERLJOB_ATTEMPT - REQUEUE_WITHOUT_PROGRESS; n--)); do
+        [[ ! -e $(rundir::of_attempt "$n")/checkpoint ]] || return 1
+    done
+}
+
+# The last act: Slurm ends this script for it.
+requeue::again() {
+    $REQUEUE_AGAIN || return 0
+    scontrol requeue "$SLURM_JOB_ID" || say::warn "scontrol could not requeue job $SLURM_JOB_ID: do it by hand"
+}

@@ -1,0 +1,94 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# No container, for sites without them: VERLJOB_IMAGE is the folder of a Python environment, on every node or shared by
+# all, and the checkout's entrypoints/ runs in it, inside the step. Slurm's limits hold, and there are no others.
+
+# What Ray's sockets leave of the 107 bytes of a path (verl_node/ray_flags.py).
+readonly BARE_TEMPORARY_BYTES=43
+
+runtime::available() { :; } # the environment is looked at by load
+
+runtime::ways() {
+    printf 'make an environment as docs/runtimes.md says and export VERLJOB_IMAGE=its folder, by a path that every node sees\n'
+}
+
+runtime::find() {
+    RUNTIME_SAID="with VERLJOB_RUNTIME=bare it names the folder of a Python environment"
+    return 1
+}
+
+# usage: runtime::load FOLDER
+# IMAGE_ID is a digest of what is installed, so that nodes with different environments are told apart.
+runtime::load() {
+    local site
+    local -a packages
+    [[ -x $1/bin/python3 ]] || { RUNTIME_SAID="it has no bin/python3"; return 1; }
+    site=$(timeout 60 "$1/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>&1) \
+        || { RUNTIME_SAID="its python3 does not run: ${site##*$'\n'}"; return 1; }
+    packages=("$site"/*.dist-info)
+    BARE_PACKAGES=" ${packages[*]##*/} "
+    IMAGE_ID=$(printf '%s\n' "${site##*/lib}" "${packages[@]##*/}" | sha256sum)
+    IMAGE_ID=sha256:${IMAGE_ID%% *}
+}
+
+runtime::is_ours() {
+    RUNTIME_SAID='Ray is not installed in it'
+    [[ $BARE_PACKAGES == *' ray-'* ]]
+}
+
+# usage: bare::_place TARGET
+# Prints where on the node lies what a container would see as TARGET.
+bare::_place() {
+    local mount source target
+    for mount in "${CONTAINER_MOUNTS[@]}"; do
+        IFS=$'\t' read -r source target _ <<< "$mount"
+        [[ $target != "$1" ]] || { printf '%s' "$source"; return; }
+    done
+    printf '%s' "$1"
+}
+
+# Nothing can be shown at another path than its own. What docs/flow.md places in the container is named by variables.
+bare::_require_own_paths() {
+    local mount source target
+    for mount in "${CONTAINER_MOUNTS[@]}"; do
+        IFS=$'\t' read -r source target _ <<< "$mount"
+        case $target in
+            "$source" | /tmp | /run/verljob/* | /etc/passwd | /etc/group | "$HOME" | "$CONTAINER_WORKDIR") ;;
+            *) fail 64 "the runtime bare cannot show $source as $target" "use it by its own path, or a container's runtime" ;;
+        esac
+    done
+}
+
+# usage: bare::_enter COMMAND…
+# Sets RUNTIME_ARGV to COMMAND in the environment's place. Its variables stay as the step has them, but for Slurm's and
+# the toolkit's that no container gets, and for secrets, which entrypoint.sh reads from their file.
+bare::_enter() {
+    local name
+    local -r folder=$(bare::_place /run/verljob/lease)
+    RUNTIME_ARGV=(env)
+    while IFS= read -r name; do RUNTIME_ARGV+=(-u "$name"); done < <(environment::strangers)
+    for name in PYTHONHOME VIRTUAL_ENV; do RUNTIME_ARGV+=(-u "$name"); done
+    for name in "${CONTAINER_ENV[@]}"; do
+        [[ ${!name-} != /run/verljob/* ]] || RUNTIME_ARGV+=("$name=$(bare::_place "${!name}")")
+    done
+    RUNTIME_ARGV+=("HOME=$(bare::_place "$HOME")" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
+        "VERLJOB_SECRETS=${folder%/*}/secrets" "VERLJOB_OUT=${folder%/*}/out" "TMPDIR=${folder%/*}/tmp"
+        "VERLJOB_RAY_TEMP_DIR=${folder%/*}/tmp" "$@")
+}
+
+runtime::start_argv() {
+    local -r work=$(bare::_place "$CONTAINER_WORKDIR") temporary=$(bare::_place /tmp)
+    bare::_require_own_paths
+    # shellcheck disable=SC2016 # expands there
+    bare::_enter bash -c 'cd -- "$0" && exec "$@"' "$work" "$VERLJOB_HOME/entrypoints/entrypoint.sh" node
+    [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
+    ((${#temporary} <= BARE_TEMPORARY_BYTES)) || fail 64 "Ray's sockets in $temporary would have too long paths" \
+        "export VERLJOB_LOCAL=a shorter path: the job's folder may have $((BARE_TEMPORARY_BYTES - 4)) bytes"
+    ln -s . "$temporary/ray" # where its logs are looked for
+}
+
+runtime::exec_argv() { bare::_enter "${@:2}"; }
+
+runtime::unlimited() { printf 'devices cpus memory pids shm ulimits files\n'; }
+
+# The folder is the one that CONTAINER_NAME is the name of.
+runtime::remove() { strays::end "${VERLJOB_LOCAL:-/tmp}/$1"; }

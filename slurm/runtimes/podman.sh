@@ -1,0 +1,67 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# Podman. It has no daemon: an account's containers are its own processes, and with --cgroups=disabled (which takes crun)
+# they stay in the step's cgroup, where Slurm's limits hold for them and Slurm ends what is left.
+OCI_CLIENT=podman
+# shellcheck source=slurm/lib/oci.sh
+source "$VERLJOB_HOME/slurm/lib/oci.sh"
+
+# File systems on which an account's images cannot lie, as stat tells them (containers-storage refuses or corrupts them).
+readonly PODMAN_NOT_ON=' nfs nfs4 lustre gpfs beegfs fhgfs cifs smb2 ceph afs panfs '
+
+# One that came along from the login node is not here, and podman would fail on it.
+[[ -d ${XDG_RUNTIME_DIR:-} && -O $XDG_RUNTIME_DIR ]] || unset XDG_RUNTIME_DIR
+# Its images may lie in a folder of that name: the same one for all that is asked here.
+export USER=${USER:-$(id -un)}
+
+runtime::available() {
+    local kind
+    command -v podman > /dev/null || fail 69 "there is no podman on $HOST" "install it, or use another runtime: VERLJOB_RUNTIME"
+    oci::ask info --format '{{.Store.GraphRoot}}' || fail 69 "podman does not work on $HOST: $RUNTIME_SAID" \
+        "run podman info there as $(id -un), see docs/runtimes.md, or exclude the node: sbatch --exclude=$HOST"
+    kind=$(stat --file-system --format=%T -- "${OCI_ANSWER##*$'\n'}")
+    [[ $PODMAN_NOT_ON != *" $kind "* ]] || fail 69 "podman would keep its images on $HOST in ${OCI_ANSWER##*$'\n'}, which is $kind" \
+        "set rootless_storage_path in storage.conf to a folder of the node's own disk: docs/runtimes.md"
+}
+
+runtime::start_argv() {
+    local name
+    local -r CONTAINER_IMAGE=${CONTAINER_IMAGE#sha256:} # which podman takes for a registry's name
+    oci::run 0:0 # the account's own number outside; keep-id would copy every layer of the image to change its owner
+    if ((UID == 0)); then podman::_as_root; else podman::_as_account; fi
+    oci::each --device ${CONTAINER_GPUS[@]+"${CONTAINER_GPUS[@]/#/nvidia.com/gpu=}"}
+    oci::mounts
+    oci::rights
+    for name in "${CONTAINER_ENV[@]}"; do [[ -n ${!name+set} ]] || RUNTIME_ARGV+=(--unsetenv "$name"); done
+    oci::node
+}
+
+podman::_as_root() {
+    oci::each --group-add ${CONTAINER_GROUPS[@]+"${CONTAINER_GROUPS[@]}"}
+    # shellcheck disable=SC2086 # a list of words
+    oci::each --ulimit ${TABLE[ulimits]:-}
+    oci::shares
+}
+
+# An account keeps its own groups and limits; it can take on no others.
+podman::_as_account() { RUNTIME_ARGV+=(--group-add keep-groups --cgroups disabled --ulimit host); }
+
+runtime::unlimited() { ((UID == 0)) || printf 'cpus memory pids ulimits\n'; }
+
+runtime::remove() {
+    oci::remove "$1" 'no such container' && runtime::leave
+}
+
+runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
+
+# Between two commands a process of podman's holds the account's namespaces. It would outlive the job; a later command
+# starts another, and joins a running container's where there is one.
+runtime::leave() {
+    local file
+    ((UID != 0)) && oci::ask ps --format 'running {{.ID}}' && [[ $OCI_ANSWER != *'running '* ]] || return 0
+    oci::ask info --format '{{.Host.RemoteSocket.Path}}' || return 0
+    file=${OCI_ANSWER##*$'\n'}
+    file=${file%/podman/podman.sock}/libpod/tmp/pause.pid
+    [[ ! -r $file ]] || kill -KILL "$(< "$file")" 2> /dev/null || : # it has just ended
+}
+
+runtime::last_words() { oci::words "$1" 'Error: '; }

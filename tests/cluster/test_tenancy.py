@@ -1,0 +1,273 @@
+"""Two jobs of two accounts on the two halves of one node: what each holds is its own, and closed to the other."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from slurm.testbed import Cluster
+from tests.cluster import crowd
+from tests.cluster.launches import WORK, Launch, submit
+from tests.cluster.tenants import Tenant, as_neighbour
+
+NODE = "n1"
+OVER = f"{WORK}/leak-over"
+HALF = ("--nodes=1", f"--nodelist={NODE}", "--cpus-per-task=4")
+CANARIES = {
+    "HF_TOKEN": "canary-of-hugging-face",
+    "WANDB_API_KEY": "canary-of-wandb",
+    "HTTPS_PROXY": "http://jo:canary-of-the-proxy@127.0.0.1:9",
+    "MY_OWN": "canary-of-the-user",
+}
+CANARY = "canary-of-"
+OURS, THEIRS = "verljob-2001-99998-1-0", "verljob-2002-99999-1-0"
+STALE = {OURS: 99998, THEIRS: 99999}
+"""Containers of killed launches, by jobs that Slurm does not know."""
+
+# Answers of a path to somebody without the token, one a line; POST only where there is no GET.
+ASK = """
+import sys, urllib.error, urllib.request
+for word in sys.argv[1:]:
+    method, url = word.split("=", 1)
+    try:
+        code = urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=20).status
+    except urllib.error.HTTPError as error:
+        code = error.code
+    print(code, method, url)
+"""
+CALL_GCS = """
+import sys, ray
+try:
+    ray._raylet.GcsClient(address=sys.argv[1]).internal_kv_keys(b"", b"")
+except Exception as error:
+    print("refused with", type(error).__name__)
+"""
+# What Ray's own source calls public, so that the page can load and ask for a token (dashboard/http_server_head.py,
+# http_server_agent.py); none of it tells of the job or changes it.
+PUBLIC = {"/", "/favicon.ico", "/api/authentication_mode", "/api/healthz", "/api/gcs_healthz"}
+PUBLIC |= {"/api/local_raylet_healthz", "/-/healthz", "/static/x"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The submitter's training, which tells all its secrets, and the neighbour's cluster."""
+
+    launch: Launch
+    ours: Tenant
+    theirs: Tenant
+    token: str
+    stale: dict[str, set[str]]
+
+    @property
+    def folder(self) -> str:
+        return f"/tmp/verljob-2001-{self.launch.id}-1-0"  # noqa: S108  the node's
+
+    def log(self, name: str) -> str:
+        return self.ours.run(["cat", f"/tmp/ray/session_latest/logs/{name}"]).stdout  # noqa: S108
+
+
+@pytest.fixture(scope="module")
+def pair(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[Pair]:
+    cluster.host("login").run(["rm", "-f", OVER])
+    secrets = {**CANARIES, "VERLJOB_SECRET_NAMES": "MY_OWN"}
+    home = cluster.sync_checkout(user="neighbour")
+    launches: list[Launch] = []
+    with stale_containers(cluster, environment["VERLJOB_IMAGE"]) as stale:
+        try:
+            with slurmd_on(cluster, "0"):
+                words = [f"{WORK}/leaky.yaml", f"stub.until={OVER}"]
+                flags = [*HALF, "--gpus-per-node=1", "--mem=5G"]
+                launches.append(submit(cluster, words, flags=flags, environment={**environment, **secrets}))
+                launches[0].wait_for("leaky training runs", 180)
+                left = {"after ours": stale()}
+            with slurmd_on(cluster, "1"):
+                flags = [*HALF, "--gpus-per-node=4", "--mem=4G"]
+                launches.append(
+                    submit(
+                        cluster,
+                        ["cluster"],
+                        flags=flags,
+                        environment={**environment, "VERLJOB_HOME": home},
+                        folder="/home/neighbour",
+                        script=f"{home}/slurm/launch.sh",
+                        user="neighbour",
+                    )
+                )
+                launches[1].wait_for("ready at", 180)
+                left["after theirs"] = stale()
+            ours, theirs = (Tenant.of(cluster, NODE, launch.id) for launch in launches)
+            token = cluster.host(NODE).run(["cat", f"/tmp/verljob-2001-{launches[0].id}-1-0/token"])  # noqa: S108
+            yield Pair(launches[0], ours, theirs, token.stdout, left)
+        finally:
+            for launch in launches:
+                launch.cancel()
+                launch.wait(60)
+
+
+@contextmanager
+def stale_containers(cluster: Cluster, image: str) -> Iterator[Callable[[], set[str]]]:
+    """Containers as killed launches of both accounts leave them; gives a question for those that are still there."""
+    node = cluster.host(NODE)
+    for name, job in STALE.items():
+        words = ["--detach", "--name", name, "--label", f"verljob.job={job}", image, "sleep", "600"]
+        node.run(["docker", "run", *words])
+    try:
+        yield lambda: STALE.keys() & set(node.run(["docker", "ps", "--all", "--format", "{{.Names}}"]).stdout.split())
+    finally:
+        node.run(["docker", "rm", "--force", *STALE], check=False)
+
+
+@contextmanager
+def slurmd_on(cluster: Cluster, cpu: str) -> Iterator[None]:
+    """The rehearsal's Slurm confines no CPUs: steps inherit what slurmd has, as they would what a cgroup gives them."""
+    node = cluster.host(NODE)
+    before = node.run(["bash", "-c", "taskset -cp $(pgrep -x slurmd)"]).stdout.split()[-1]
+    node.run(["bash", "-c", f"taskset -acp {cpu} $(pgrep -x slurmd)"])
+    try:
+        yield
+    finally:
+        node.run(["bash", "-c", f"taskset -acp {before} $(pgrep -x slurmd)"])
+
+
+def test_a_job_removes_the_accounts_own_stale_containers_and_no_neighbours(pair: Pair) -> None:
+    assert pair.stale == {"after ours": {THEIRS}, "after theirs": set()}
+
+
+def test_the_two_halves_have_no_device_cpu_or_byte_in_common(pair: Pair) -> None:
+    ours, theirs = (tenant.inspect()["HostConfig"] for tenant in (pair.ours, pair.theirs))
+
+    assert [device["PathOnHost"] for device in ours["Devices"]] == ["/dev/standin-gpu0"]
+    assert [device["PathOnHost"] for device in theirs["Devices"]] == [f"/dev/standin-gpu{n}" for n in range(1, 5)]
+    assert (ours["CpusetCpus"], theirs["CpusetCpus"]) == ("0", "1")
+    assert (ours["Memory"], theirs["Memory"]) == (5 << 30, 4 << 30)
+    assert pair.ours.run(["sh", "-c", "ls /dev/standin-gpu*"]).stdout.split() == ["/dev/standin-gpu0"]
+
+
+def test_ray_gives_out_what_the_step_was_given_and_an_actor_sees_one_mask(pair: Pair) -> None:
+    assert re.search(r"^nodes +n1 \S+ \(1 GPUs, 4 CPUs\)", pair.launch.output(), re.MULTILINE)
+    assert re.search(r"an actor ran at \S+ \(Python \S+, CUDA_VISIBLE_DEVICES=0\)", pair.launch.output())
+
+
+def test_the_container_runs_as_the_account_with_the_least_rights(pair: Pair) -> None:
+    status = dict(line.split(":\t", 1) for line in pair.ours.run(["cat", "/proc/self/status"]).stdout.splitlines())
+
+    assert {status[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert status["Uid"].split() == ["2001"] * 4
+
+
+def test_the_container_is_labelled_with_job_attempt_and_user(pair: Pair) -> None:
+    labels = pair.ours.inspect()["Config"]["Labels"]
+
+    assert [labels[f"verljob.{name}"] for name in ("job", "attempt", "user")] == [str(pair.launch.id), "1", "submitter"]
+
+
+def test_nothing_of_a_job_listens_outside_its_block_which_is_locked_for_all_accounts(pair: Pair) -> None:
+    locks = pair.ours.cluster.host(NODE).run(["bash", "-c", "stat -c %U /tmp/verljob-ports/[0-9]*-*"]).stdout
+    assert set(locks.split()) == {"submitter", "neighbour"}
+    assert not pair.ours.ports() & pair.theirs.ports()
+    for tenant in (pair.ours, pair.theirs):
+        found = tenant.listeners()
+        assert len(found) > 8  # services of Ray
+        assert {listener.port for listener in found} - tenant.ports() == set()
+
+
+def test_tmp_and_shared_memory_are_private(pair: Pair) -> None:
+    for folder in ("/tmp", "/dev/shm"):  # noqa: S108  in the containers
+        pair.ours.run(["touch", f"{folder}/rl-colocate-zmq-replica-0-rank-0.sock"])
+        assert "rl-colocate" not in pair.theirs.run(["ls", folder]).stdout
+
+
+def test_a_second_account_without_the_token_is_refused_by_the_gcs(pair: Pair, environment: dict[str, str]) -> None:
+    gcs = re.search(r"`ray start --head` at (\S+)", pair.launch.output())
+    assert gcs
+
+    said = as_neighbour(pair.ours.cluster, NODE, environment["VERLJOB_IMAGE"], CALL_GCS, gcs[1])
+
+    assert "refused with AuthenticationError" in said.stdout, said.stdout + said.stderr
+
+
+def test_every_path_of_dashboard_agent_and_jobs_answers_401_to_a_second_account(
+    pair: Pair, environment: dict[str, str]
+) -> None:
+    environ = pair.ours.environ()
+    address = re.search(r"^nodes +n1 (\S+) ", pair.launch.output(), re.MULTILINE)
+    assert address
+    dashboard = f"http://127.0.0.1:{environ['VERLJOB_HEAD_PORTS'].split(',')[2]}"
+    agent = f"http://{address[1]}:{int(environ['VERLJOB_PORT_BLOCK'].split('-')[0]) + 2}"
+    served = {dashboard: routes(pair.log("dashboard.log")), agent: routes(pair.log("dashboard_agent.log"))}
+    assert any(path == "/api/jobs/" for _, path in served[dashboard]), served
+    assert any("job_agent" in path for _, path in served[agent]), served
+    urls = [f"{method}={base}{path}" for base, found in served.items() for method, path in found]
+
+    said = as_neighbour(pair.ours.cluster, NODE, environment["VERLJOB_IMAGE"], ASK, *urls)
+
+    answers = said.stdout.splitlines()
+    assert len(answers) == len(urls), said.stderr
+    open_paths = {re.sub(r"^http://[^/]+", "", line.split()[2]) for line in answers if not line.startswith("401 ")}
+    assert open_paths <= PUBLIC
+
+
+def routes(log: str) -> list[tuple[str, str]]:
+    """The paths that an HTTP server of Ray wrote into its log at its start, with an x for each variable part."""
+    found = re.findall(r"<ResourceRoute \[([A-Z*]+)\] <(?:Plain|Dynamic|Static)Resource +(\S+?)>? ", log)
+    return sorted({("GET" if method == "*" else method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in found})
+
+
+def test_the_printed_line_gives_the_token_to_the_owner_alone(pair: Pair) -> None:
+    line = re.search(r"^its token +(srun .*)$", pair.launch.output(), re.MULTILINE)
+    assert line
+    login = pair.ours.cluster.host("login")
+
+    assert login.run(shlex.split(line[1]), user="submitter").stdout == pair.token
+    assert login.run(shlex.split(line[1]), user="neighbour", check=False).code != 0
+    assert pair.ours.cluster.host(NODE).run(["ls", pair.folder], user="neighbour", check=False).code != 0
+
+
+def test_ray_in_the_owners_container_needs_no_more_words(pair: Pair) -> None:
+    said = pair.ours.run(["ray", "status"], user="submitter")
+
+    assert said.stdout.count("node_") == 1, said.stdout + said.stderr
+
+
+def test_no_secret_is_in_what_the_engine_and_the_process_list_show(pair: Pair, environment: dict[str, str]) -> None:
+    node = pair.ours.cluster.host(NODE)
+    shown = {
+        "docker inspect": node.run(["docker", "inspect", pair.ours.container]).stdout,
+        "docker logs": node.run(["bash", "-c", f"docker logs {pair.ours.container} 2>&1"]).stdout,
+        "docker history": node.run(["docker", "history", "--no-trunc", environment["VERLJOB_IMAGE"]]).stdout,
+        "ps": node.run(["ps", "axwwe"], user="neighbour").stdout,
+        "scontrol": node.run(["scontrol", "show", "job", str(pair.launch.id)], user="neighbour").stdout,
+    }
+
+    assert "knows {" in shown["docker logs"]  # it did try
+    assert [what for what, text in shown.items() if CANARY in text or pair.token in text] == []
+
+
+def test_no_secret_is_in_any_file_that_a_job_leaves(pair: Pair) -> None:
+    """Last in this file, since it ends the training: with a secret in its last words."""
+    cluster = pair.ours.cluster
+    cluster.host("login").run(["touch", OVER], user="submitter")
+    assert pair.launch.wait(60).code == 1, pair.launch.output()
+    kept = cluster.host("login").run(["bash", "-c", f"cat {pair.launch.run_dir}/nodes/*/ray/worker-*.out"]).stdout
+    places = [pair.launch.run_dir, cluster.job(pair.launch.id).output, "/tmp", "/dev/shm"]  # noqa: S108
+
+    found = [
+        cluster.host(host).run(["grep", "-rlaF", "-e", CANARY, "-e", pair.token, *places], check=False)
+        for host in ("login", NODE)
+    ]
+
+    assert "HF_TOKEN ***" in kept
+    assert "fails as ***" in pair.launch.output()
+    assert [output.stdout for output in found] == ["", ""]
+
+
+def test_three_jobs_at_once_on_the_same_nodes_never_meet(cluster: Cluster, environment: dict[str, str]) -> None:
+    tally = crowd.run(cluster, environment, jobs=3, rounds=2)
+
+    assert (tally.jobs, tally.collisions, tally.cross_joins) == (6, [], [])

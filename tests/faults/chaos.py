@@ -1,0 +1,106 @@
+"""`invoke chaos`: every kind of fault on a rehearsal cluster of its own, and the matrix of what came of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from slurm.errors import SlurmError
+from slurm.testbed import Cluster
+from tests.cluster import crowd
+from tests.cluster.ground import bring_for_bare, bring_for_podman, prepare
+from tests.faults.drill import HANGS_S, Ground, Outcome, drill
+from tests.faults.kinds import KINDS, Kind, named
+from tests.faults.neighbour import Neighbour
+from tests.faults.scene import ACCOUNT, Runtime
+
+# What `pgrep -f` finds a runtime's foreground process by.
+CLIENTS = {"docker": "[d]ocker run", "podman": "[p]odman run", "bare": ""}
+# No fault, but the other thing that many jobs on a node can do to each other.
+CROWD, CROWD_JOBS, CROWD_ROUNDS = "crowd", 8, 10
+HEAD_LINE = f"{'kind':<32} {'runtime':<8} {'code':<9} {'state':<10} {'end':>6} {'bar':>5} {'clean':>6}  result"
+
+
+def chosen(only: str, runtime: str) -> list[Kind]:
+    """Return the kinds of this runtime, or those named by comma; raises SlurmError for a name that is none."""
+    kinds = [named(name) for name in only.split(",") if name != CROWD] if only else list(KINDS)
+    return [kind for kind in kinds if runtime in kind.runtimes]
+
+
+def run(
+    image: str, base: str, *, only: str = "", runtime: str = "docker", rounds: int = 1, say: Callable[[str], None]
+) -> int:
+    """Drill every kind ``rounds`` times; return how many drills failed. Raises SlurmError."""
+    kinds = chosen(only, runtime)
+    runtime_of(runtime, "")  # before anything is started for one that is unknown
+    cluster = Cluster(2, name=f"{os.environ.get('VERLJOB_TESTBED') or 'verljob'}-chaos")
+    cluster.up(base)
+    try:
+        environment, stub = prepare(cluster, image)
+        neighbour = Neighbour(cluster, environment["VERLJOB_IMAGE"])
+        neighbour.move_in(cluster.nodes)
+        bring = {"podman": bring_for_podman, "bare": bring_for_bare}.get(runtime)
+        reference = bring(cluster, image) if bring else environment["VERLJOB_IMAGE"]
+        ground = Ground(cluster, runtime_of(runtime, reference), stub, neighbour)
+        say(HEAD_LINE)
+        outcomes = []
+        for kind in kinds * rounds:
+            outcomes.append(attempt(kind, ground))
+            say(row(outcomes[-1]))
+        crowded = _crowd(cluster, environment, rounds, say) if CROWD in only.split(",") or not only else 0
+    finally:
+        cluster.down()
+    if outcomes:
+        say(worst(outcomes))
+    return sum(bool(outcome.problems) for outcome in outcomes) + crowded
+
+
+def _crowd(cluster: Cluster, environment: Mapping[str, str], rounds: int, say: Callable[[str], None]) -> int:
+    """Fill the nodes with jobs of two accounts; return how many collisions and cross-joins there were."""
+    tally = crowd.run(cluster, environment, jobs=CROWD_JOBS, rounds=CROWD_ROUNDS * rounds, say=say)
+    wrong = [*tally.collisions, *tally.cross_joins]
+    say(
+        "\n    ".join(
+            [f"{CROWD}: {tally.jobs} jobs, {CROWD_JOBS} at once: {len(wrong)} collisions or cross-joins", *wrong]
+        )
+    )
+    return len(wrong)
+
+
+def attempt(kind: Kind, ground: Ground) -> Outcome:
+    """Drill, and go on with the next kind when the drill itself breaks off."""
+    try:
+        return drill(kind, ground)
+    except (AssertionError, SlurmError) as error:
+        ground.cluster.host("login").run(["scancel", "--user", ACCOUNT])
+        ground.cluster.wait_ready(timeout_s=HANGS_S)
+        return Outcome(kind, ground.runtime.name, problems=[f"the drill broke off: {error}"])
+
+
+def runtime_of(name: str, image: str) -> Runtime:
+    """Return the runtime of this name; raises SlurmError for one whose parts are not known here."""
+    if name not in CLIENTS:
+        raise SlurmError(f"The faults are not written for the runtime {name!r}; they are for: {', '.join(CLIENTS)}.")
+    return Runtime(name, image, CLIENTS[name])
+
+
+def row(outcome: Outcome) -> str:
+    """Return the line of the matrix, and a line for each thing that is not as it has to be."""
+    kind = outcome.kind
+    seen = f"{kind.code}/{outcome.code}"
+    times = f"{outcome.end_s:>6.1f} {kind.limit_s:>5.0f} {outcome.clean_s:>6.1f}"
+    result = "FAIL" if outcome.problems else "pass"
+    line = f"{kind.name:<32} {outcome.runtime:<8} {seen:<9} {outcome.state:<10} {times}  {result}"
+    return "\n".join([line, *(f"    {problem}" for problem in outcome.problems)])
+
+
+def worst(outcomes: Sequence[Outcome]) -> str:
+    """Return the line with the largest times, of the kinds that we decide."""
+    ours = [outcome for outcome in outcomes if outcome.kind.starts and outcome.kind.state == "FAILED"] or list(outcomes)
+    slow = max(ours, key=lambda outcome: outcome.end_s)
+    dirty = max(outcomes, key=lambda outcome: outcome.clean_s)
+    passed = sum(not outcome.problems for outcome in outcomes)
+    return (
+        f"{passed} of {len(outcomes)} pass; worst end {slow.end_s:.1f} s ({slow.kind.name}), "
+        f"worst clean {dirty.clean_s:.1f} s ({dirty.kind.name})"
+    )

@@ -1,0 +1,179 @@
+"""The matrix: what is done to a job, what has to come of it, and who notices. docs/faults.md is held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slurm.errors import SlurmError
+from tests.faults import injections as now
+from tests.faults import preparations as before
+from tests.faults.injections import GCS, INIT, LAUNCH_SH, NODE_SH, RAYLET, SRUN, SUPERVISOR, TRAINING, kill, stop
+from tests.faults.scene import HEAD, WORKER, Injection, Scene
+
+SOON_S = 10.0
+VANISHED_S = 20.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One fault. ``words`` have to stand in the cause; ``limit_s`` is from the fault to the end of the job."""
+
+    name: str
+    fault: str
+    code: int
+    stage: str
+    host: str
+    words: tuple[str, ...]
+    seen_by: str
+    inject: Injection = now.nothing
+    prepare: Callable[[Scene], None] = now.nothing
+    starts: bool = True
+    """Whether the training runs before ``inject``; without, the fault ends the job before that."""
+    nodes: int = 2
+    limit_s: float = SOON_S
+    state: str = "FAILED"
+    job_code: int | None = None
+    """What Slurm says where it is not ``code``."""
+    told: str = "output and result.json"
+    logs: bool = True
+    """Whether Ray ran, so that its logs have to be in the run directory."""
+    spares: bool = True
+    """Whether others on the node are to be spared: an engine that dies takes its containers along."""
+    runtimes: tuple[str, ...] = ("docker", "podman", "bare")
+    quick: bool = False
+
+
+ENGINE = ("docker",)
+CONTAINERS = ("docker", "podman")
+
+KINDS: tuple[Kind, ...] = (
+    # --- the training and its supervisor ---
+    Kind("training-killed", "SIGKILL of the training", 137, "train", HEAD, ("killed by signal 9",),
+         "supervisor: its child ended", kill(HEAD, TRAINING), nodes=1, quick=True),
+    Kind("training-stopped", "SIGSTOP of the training", 76, "cluster", HEAD, ("python3", "was stopped"),
+         "supervisor: state of its processes, 5 s", stop(HEAD, TRAINING), nodes=1),
+    Kind("supervisor-killed-head", "SIGKILL of verl_node on the head", 76, "container", HEAD, ("n1 was killed",),
+         "node.sh: the container ended", kill(HEAD, SUPERVISOR)),
+    Kind("supervisor-killed-worker", "SIGKILL of verl_node on a worker", 76, "container", WORKER, ("n2 was killed",),
+         "node.sh: the container ended", kill(WORKER, SUPERVISOR)),
+    Kind("supervisor-stopped-head", "SIGSTOP of verl_node on the head", 76, "container", HEAD, ("no sign of life",),
+         "node.sh: the pulse, 5 s", stop(HEAD, SUPERVISOR), nodes=1),
+    Kind("supervisor-stopped-worker", "SIGSTOP of verl_node on a worker", 76, "container", WORKER,
+         ("no sign of life",), "node.sh: the pulse, 5 s", stop(WORKER, SUPERVISOR), quick=True),
+    Kind("driver-killed", "SIGKILL of the driver that looks at the cluster", 69, "cluster|join", HEAD,
+         ("driver", "137"), "supervisor: its child ended", prepare=before.driver_killed_at_once, starts=False,
+         limit_s=60, logs=False),
+    # --- Ray ---
+    Kind("raylet-killed-head", "SIGKILL of the raylet on the head", 76, "cluster", HEAD, ("Ray on n1 is gone",),
+         "supervisor: its processes, 0.5 s", kill(HEAD, RAYLET)),
+    Kind("raylet-killed-worker", "SIGKILL of the raylet on a worker", 76, "cluster", WORKER, ("Ray on n2 is gone",),
+         "supervisor: its processes, 0.5 s", kill(WORKER, RAYLET), quick=True),
+    Kind("raylet-stopped-head", "SIGSTOP of the raylet on the head", 76, "cluster", HEAD, ("raylet", "was stopped"),
+         "supervisor: state of its processes, 5 s", stop(HEAD, RAYLET), nodes=1),
+    Kind("raylet-stopped-worker", "SIGSTOP of the raylet on a worker", 76, "cluster", WORKER,
+         ("raylet", "was stopped"), "supervisor: state of its processes, 5 s", stop(WORKER, RAYLET)),
+    Kind("gcs-killed", "SIGKILL of the GCS", 76, "cluster", HEAD, ("Ray on n1 is gone",),
+         "supervisor: `ray start --block` ended", kill(HEAD, GCS), nodes=1, quick=True),
+    Kind("gcs-stopped", "SIGSTOP of the GCS", 76, "cluster", HEAD, ("gcs_server", "was stopped"),
+         "supervisor: state of its processes, 5 s", stop(HEAD, GCS), nodes=1),
+    # --- the launch ---
+    Kind("init-killed-head", "SIGKILL of the container's init on the head", 76, "container", HEAD,
+         ("n1 was killed",), "node.sh: the container ended", kill(HEAD, INIT), runtimes=CONTAINERS),
+    Kind("init-killed-worker", "SIGKILL of the container's init on a worker", 76, "container", WORKER,
+         ("n2 was killed",), "node.sh: the container ended", kill(WORKER, INIT), runtimes=CONTAINERS),
+    Kind("init-stopped", "SIGSTOP of the container's init", 76, "cluster", HEAD, ("tini", "was stopped"),
+         "supervisor: state of its parent, 5 s", stop(HEAD, INIT), nodes=1, runtimes=CONTAINERS),
+    Kind("node-sh-killed-head", "SIGKILL of node.sh on the head", 76, "launch", HEAD, ("node.sh was killed on n1",),
+         "supervisor: the lease ended; launch.sh: no last word", kill(HEAD, NODE_SH), quick=True),
+    Kind("node-sh-killed-worker", "SIGKILL of node.sh on a worker", 76, "launch", HEAD,
+         ("node.sh was killed on n2",), "supervisor: the lease ended; launch.sh: no last word", kill(WORKER, NODE_SH)),
+    Kind("node-sh-stopped-head", "SIGSTOP of node.sh on the head", 76, "cluster", HEAD, ("node.sh", "no sign of life"),
+         "supervisor: the lease, 4 s", stop(HEAD, NODE_SH), quick=True),
+    Kind("node-sh-stopped-worker", "SIGSTOP of node.sh on a worker", 76, "cluster", WORKER,
+         ("node.sh", "no sign of life"), "supervisor: the lease, 4 s", stop(WORKER, NODE_SH)),
+    Kind("launch-sh-killed", "SIGKILL of launch.sh", 143, "container|train", HEAD, ("launch.sh was killed",),
+         "Slurm: the batch script ended", kill(HEAD, LAUNCH_SH), job_code=0, told="result.json", quick=True),
+    Kind("launch-sh-stopped", "SIGSTOP of launch.sh", 76, "container", HEAD, ("launch.sh", "was stopped"),
+         "node.sh on the head: its state, 5 s", stop(HEAD, LAUNCH_SH)),
+    Kind("srun-killed", "SIGKILL of srun", 76, "launch", HEAD, ("srun was killed on n1",),
+         "launch.sh: its child ended", kill(HEAD, SRUN)),
+    Kind("srun-stopped", "SIGSTOP of srun", 76, "launch", HEAD, ("srun was stopped on n1",),
+         "launch.sh: its state, 5 s", stop(HEAD, SRUN)),
+    # --- the runtime ---
+    Kind("client-killed", "SIGKILL of the runtime's client on a worker", 76, "container", WORKER,
+         ("ended from outside",), "node.sh: its child ended", now.kill_client, runtimes=CONTAINERS, quick=True),
+    Kind("client-stopped", "SIGSTOP of the runtime's client on a worker", 76, "container", WORKER,
+         ("client of docker", "was stopped"), "node.sh: its state, 5 s", now.stop_client, runtimes=ENGINE),
+    Kind("engine-killed", "SIGKILL of dockerd on a worker", 76, "container", WORKER, ("ended from outside",),
+         "node.sh: the client ended", now.kill_engine, spares=False, runtimes=ENGINE),
+    Kind("engine-killed-live-restore", "SIGKILL of dockerd with live-restore on a worker", 76, "container", WORKER,
+         ("ended from outside",), "node.sh: the client ended", now.kill_engine_with_live_restore, runtimes=ENGINE,
+         quick=True),
+    Kind("engine-stopped", "SIGSTOP of dockerd on a worker, then the end of the training", 137, "train", HEAD,
+         ("killed by signal 9",), "node.sh: the pulse, 5 s", now.end_under_a_stopped_engine, limit_s=VANISHED_S,
+         runtimes=ENGINE),
+    # --- a machine ---
+    Kind("worker-frozen", "a worker's machine stands still", 76, "cluster", WORKER, ("n2 was lost", "no sign of life"),
+         "the head: the control channel, 8 s", now.freeze(WORKER), limit_s=VANISHED_S, quick=True),
+    Kind("head-frozen", "the first node's machine stands still", 76, "cluster", HEAD,
+         ("n1 was lost", "no sign of life"),
+         "a worker: the control channel, 8 s; Slurm: SlurmdTimeout", now.freeze(HEAD), limit_s=VANISHED_S,
+         state="NODE_FAIL", told="nodes/1-n2/verdict", logs=False),
+    Kind("network-cut", "a worker's network is gone", 76, "cluster", WORKER, ("n2 was lost", "no sign of life"),
+         "the head: the control channel, 8 s", now.cut(WORKER), limit_s=VANISHED_S),
+    # --- what a job stands on ---
+    Kind("image-missing", "the image is missing on one node", 66, "image", WORKER, ("n2 has no image only-there:1",),
+         "node.sh", prepare=before.image_on_the_head_only, starts=False, logs=False, runtimes=CONTAINERS, quick=True),
+    Kind("ray-differs", "another Ray on one node", 69, "join", WORKER, ("n2 runs Ray 2.59.9",),
+         "the head: the nodes' hellos", prepare=before.other_ray_on_the_worker, starts=False, logs=False,
+         runtimes=CONTAINERS, quick=True),
+    Kind("head-port-taken", "somebody takes the GCS port before Ray does", 71, "head", HEAD,
+         ("port .* was taken on n1",), "supervisor: before it starts Ray", prepare=before.head_port_taken,
+         starts=False, limit_s=30, logs=False, runtimes=ENGINE),
+    Kind("head-name-loops", "the head's name resolves to the worker itself", 69, "join", WORKER,
+         ("n1 resolves to 127.0.1.1 on n2",), "supervisor: before it connects",
+         prepare=before.head_name_leads_to_the_worker, starts=False, logs=False, quick=True),
+    Kind("head-name-leads-nowhere", "the head's name resolves to nobody's address", 75, "join", "n1|n2",
+         ("within 10 s|after 10 s",), "the head and the worker: VERLJOB_JOIN_TIMEOUT_S",
+         prepare=before.head_name_leads_nowhere, starts=False, limit_s=25, logs=False),
+    Kind("run-directory-closed", "the run directory cannot be made", 77, "launch", HEAD, ("/var/closed/run",),
+         "launch.sh", prepare=before.run_directory_closed, starts=False, told="output", logs=False, quick=True),
+    Kind("run-directory-closed-on-one-node", "the run directory cannot be made on one node", 77, "image", WORKER,
+         ("/var/half/run",), "node.sh", prepare=before.run_directory_closed_on_the_worker, starts=False,
+         told="output", logs=False),
+    Kind("run-directory-removed", "the run directory is removed, then the training ends", 137, "train", HEAD,
+         ("killed by signal 9",), "supervisor: its child ended", now.remove_run_directory, nodes=1, quick=True),
+    Kind("disk-full", "no room for the job's node-local folder", 69, "container", "n1|n2", ("no room", "/small"),
+         "node.sh", prepare=before.on_a_full_disk, starts=False, logs=False, quick=True),
+    Kind("disk-full-later", "the temp dir's disk fills up, then the training ends", 137, "train", HEAD,
+         ("killed by signal 9",), "supervisor: its child ended", now.fill_disk, before.on_a_small_disk, nodes=1),
+    Kind("out-of-memory", "the training takes more memory than the job has", 137, "train", HEAD,
+         ("killed by signal 9", "want of memory", "--mem"), "supervisor: its child ended, and the cgroup's counter",
+         prepare=before.little_memory, nodes=1, runtimes=CONTAINERS, quick=True),
+    Kind("pids-limit", "too few processes are allowed", 71, "head|join", HEAD, ("limit of processes",),
+         "supervisor: `ray start` ended, and the cgroup's counter", prepare=before.few_processes, starts=False, nodes=1,
+         logs=False, limit_s=60, runtimes=CONTAINERS),
+    Kind("engine-closed", "the account may not use the engine on one node", 77, "image", WORKER, ("group project",),
+         "node.sh", prepare=before.engine_closed, starts=False, logs=False, runtimes=ENGINE, quick=True),
+    # --- Slurm ---
+    Kind("cancelled", "scancel", 143, "container|train", HEAD, ("scancel or preemption",), "Slurm: TERM to all",
+         now.cancel, state="CANCELLED", job_code=0),
+    Kind("signalled", "scancel --signal=TERM, as a preemption begins", 143, "container|train", HEAD,
+         ("signal from outside|SIGTERM",), "every node: TERM", now.signal_job("TERM")),
+    Kind("step-killed", "scancel --signal=KILL", 143, "container|train", HEAD, ("scancel or preemption",),
+         "Slurm: the job is cancelled", now.signal_job("KILL"), state="CANCELLED", job_code=0),
+    Kind("requeued", "scontrol requeue, as a preemption goes on", 143, "container|train", HEAD,
+         ("scancel or preemption|SIGTERM|launch.sh was killed",), "Slurm: TERM to all", now.requeue,
+         before.allowed_to_requeue, state="PENDING|CANCELLED", job_code=0, told="result.json"),
+    Kind("time-limit", "the wall time is reached", 143, "container|train", HEAD, ("time limit",), "Slurm: TERM to all",
+         prepare=before.short_time, nodes=1, limit_s=150, state="TIMEOUT", job_code=0),
+)  # fmt: skip
+
+
+def named(name: str) -> Kind:
+    """Return the kind of this name; raises SlurmError with all of them."""
+    for kind in KINDS:
+        if kind.name == name:
+            return kind
+    raise SlurmError(f"There is no fault {name!r}; there are: {', '.join(kind.name for kind in KINDS)}")

@@ -1,0 +1,127 @@
+"""Faults that are there before the job is, as functions that make them."""
+
+from __future__ import annotations
+
+from tests.cluster.launches import WORK
+from tests.faults.scene import ACCOUNT, HEAD, WORKER, Scene
+
+ELSEWHERE = "192.0.2.1"  # RFC 5737: an address of nobody
+
+
+def image_on_the_head_only(scene: Scene) -> None:
+    scene.on(HEAD, "docker", "tag", scene.runtime.image, "only-there:1")
+    scene.later(HEAD, "docker rmi --no-prune only-there:1")
+    scene.environment["VERLJOB_IMAGE"] = "only-there:1"
+
+
+def other_ray_on_the_worker(scene: Scene) -> None:
+    """The worker's copy of the image says that it holds another Ray."""
+    for node, script in ((HEAD, "docker tag $1 differs:1"), (WORKER, _DERIVE)):
+        scene.sh(node, script, scene.runtime.image)
+        scene.later(node, "docker rmi --no-prune differs:1")
+    scene.environment["VERLJOB_IMAGE"] = "differs:1"
+
+
+_DERIVE = r"""
+entrypoint=$(docker inspect --format 'ENTRYPOINT {{json .Config.Entrypoint}}' "$1")
+docker run --name derive --user 0 --entrypoint bash "$1" -c '
+    folder=$(python3 -c "import importlib.metadata as m; print(m.distribution(\"ray\")._path)")
+    sed -i "s/^Version: .*/Version: 2.59.9/" "$folder/METADATA"'
+docker commit --change "$entrypoint" --change 'CMD ["node"]' derive differs:1
+docker rm derive
+"""
+
+
+def head_port_taken(scene: Scene) -> None:
+    """A process of the neighbour takes the head's GCS port, of the block whose lock it sees, before Ray does."""
+    script = """python3 -c '
+import glob, socket, time
+held = []
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    for lock in glob.glob("/tmp/verljob-ports/*-*"):
+        first, last = map(int, lock.rpartition("/")[2].split("-"))
+        if last - first == 2 and not held:
+            taken = socket.socket()
+            taken.bind(("", first + 1))
+            taken.listen()
+            held.append(taken)
+    time.sleep(0.02)
+'"""
+    run = 'docker run --detach --rm --name squatter --network host --volume /tmp:/tmp $1 bash -c "$2"'
+    scene.sh(HEAD, run, scene.runtime.image, script)
+    scene.later(HEAD, "docker rm --force squatter")
+
+
+def head_name_leads_to_the_worker(scene: Scene) -> None:
+    _hosts(scene, "127.0.1.1")
+
+
+def head_name_leads_nowhere(scene: Scene) -> None:
+    scene.environment["VERLJOB_JOIN_TIMEOUT_S"] = "10"
+    _hosts(scene, ELSEWHERE)
+
+
+def _hosts(scene: Scene, address: str) -> None:
+    """Not by rename: the engine of the machine mounted this file."""
+    scene.sh(
+        WORKER,
+        'cp /etc/hosts /etc/hosts.before && printf "%s n1\\n" "$1" | cat - /etc/hosts.before > /etc/hosts',
+        address,
+    )
+    scene.later(WORKER, "cat /etc/hosts.before > /etc/hosts && rm /etc/hosts.before")
+
+
+def run_directory_closed(scene: Scene) -> None:
+    scene.on(HEAD, "install", "-d", "-m", "755", "/var/closed")
+    scene.later(HEAD, "rmdir /var/closed")
+    scene.environment["VERLJOB_RUN_DIR"] = "/var/closed/run"
+
+
+def run_directory_closed_on_the_worker(scene: Scene) -> None:
+    scene.on(HEAD, "install", "-d", "-o", ACCOUNT, "/var/half")
+    scene.on(WORKER, "install", "-d", "-m", "755", "/var/half")
+    for node in (HEAD, WORKER):
+        scene.later(node, "rm -rf /var/half")
+    scene.environment["VERLJOB_RUN_DIR"] = "/var/half/run"
+
+
+def on_a_small_disk(scene: Scene, size: str = "256m") -> None:
+    for node in (HEAD, WORKER)[: scene.nodes]:
+        scene.sh(node, "mkdir /small && mount -t tmpfs -o size=$1,mode=1777 small /small", size)
+        scene.later(node, "umount -l /small && rmdir /small")
+    scene.environment["VERLJOB_LOCAL"] = "/small"
+
+
+def on_a_full_disk(scene: Scene) -> None:
+    on_a_small_disk(scene, "1m")
+
+
+def little_memory(scene: Scene) -> None:
+    scene.flags.append("--mem=3G")
+    scene.words.append("stub.mib=4096")
+
+
+def few_processes(scene: Scene) -> None:
+    profile = f"{WORK}/few.env"
+    scene.cluster.host("login").run(["bash", "-c", 'echo pids=40 > "$1"', "few", profile], user=ACCOUNT)
+    scene.environment["VERLJOB_PROFILE"] = profile
+
+
+def engine_closed(scene: Scene) -> None:
+    scene.sh(WORKER, "chgrp project /var/run/docker.sock && chmod 600 /var/run/docker.sock")
+    scene.later(WORKER, "chgrp docker /var/run/docker.sock && chmod 660 /var/run/docker.sock")
+
+
+def short_time(scene: Scene) -> None:
+    scene.flags += ["--time=1"]
+
+
+def allowed_to_requeue(scene: Scene) -> None:
+    scene.flags.append("--requeue")
+
+
+def driver_killed_at_once(scene: Scene) -> None:
+    """Kills the driver that looks at the cluster as soon as there is one."""
+    script = 'until pkill -KILL -f "[-]m verl_node.cluster" || ((SECONDS > 90)); do sleep 0.05; done'
+    scene.sh(HEAD, f"nohup bash -c '{script}' > /dev/null 2>&1 &")

@@ -1,0 +1,36 @@
+"""`python -m tests.faults.table`: writes the matrix into docs/faults.md, between its two marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.faults.kinds import KINDS, Kind
+
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+
+
+def markdown(kinds: Iterable[Kind]) -> str:
+    """Return the table of the matrix."""
+    lines = [
+        "| fault | code, stage | in | who sees it, by what | its line is in | state |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in kinds:
+        stage, state = kind.stage.replace("|", " or "), kind.state.replace("|", " or ")
+        if kind.job_code is not None:
+            state += f" {kind.job_code}" if kind.state == "FAILED" else ""
+        limit = f"{kind.limit_s:.0f} s"
+        lines.append(f"| {kind.fault} | {kind.code}, {stage} | {limit} | {kind.seen_by} | {kind.told} | {state} |")
+    return "\n".join(lines) + "\n"
+
+
+def written(page: str) -> str:
+    """Return the page with the table as it is now."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + markdown(KINDS) + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

@@ -1,0 +1,242 @@
+"""Whether launch.sh asks Slurm for another attempt, and what a training is told before its job ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, Rig
+
+LOST = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
+
+
+def says(words: str) -> str:
+    """A step whose head leaves this verdict, and whose worker heard it."""
+    lines = (f"printf 'verljob-verdict\\t{node}'; printf '\\t%s' {words}; echo" for node in ("0-n1", "1-n2"))
+    return "".join(f"{{ {line}; }} >&2\n" for line in lines)
+
+
+@pytest.fixture
+def asked(rig: Rig) -> Rig:
+    """A job that was submitted with --requeue, and whose cluster gets lost."""
+    rig.fake("job", rig.faked("job").replace("Requeue=0", "Requeue=1"))
+    rig.fake("step", says(LOST))
+    return rig
+
+
+def requeued(rig: Rig) -> bool:
+    return "scontrol requeue 20 " in rig.faked("calls")
+
+
+def verdict(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_a_lost_cluster_is_worth_another_attempt_after_the_verdict_is_said(asked: Rig) -> None:
+    done = asked.launch("demo_cpu")
+
+    assert requeued(asked)
+    assert verdict(done).startswith("verdict: 76 (cluster on n2): lost")
+    assert "attempt 2 of 20 at most follows" in done.stderr
+    assert json.loads((asked.run_dir / "result.json").read_text())["code"] == 76
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("code=75 origin=self stage=join host=n1 cause=x fix=", True),
+        ("code=76 origin=self stage=hang host=n1 cause=x fix=", True),
+        ("code=76 origin=self stage=lead host=n1 cause=x fix=", True),
+        ("code=76 origin=self stage=train host=n1 cause=x fix=", False),
+        ("code=75 origin=self stage=train host=n1 cause=x fix=", False),
+        ("code=66 origin=self stage=model host=n1 cause=x fix=", False),
+        ("code=0 origin=self stage=train host=n1 cause=x fix=", False),
+    ],
+)
+def test_the_stage_decides_and_not_the_number_alone(asked: Rig, words: str, again: bool) -> None:
+    asked.fake("step", says(words))
+
+    asked.launch("demo_cpu")
+
+    assert requeued(asked) is again
+
+
+def test_a_job_without_requeue_is_left_to_end(rig: Rig) -> None:
+    rig.fake("step", says(LOST))
+
+    rig.launch("demo_cpu")
+
+    assert not requeued(rig)
+
+
+def test_a_scancel_is_never_answered_with_another_attempt(asked: Rig) -> None:
+    stopped = "code=143 origin=signal stage=train host=n1 cause=x fix="
+    runs = 'echo $$ > "$FAKE/step.pid"\nwhile :; do sleep 0.1; done'
+    asked.fake("step", f"end() {{\n{says(stopped)}\nexit 143\n}}\ntrap end TERM\n{runs}")
+    with started(asked) as launch:
+        launch.send_signal(signal.SIGTERM)
+        launch.communicate(timeout=20)
+
+    assert launch.returncode == 143
+    assert not requeued(asked)
+
+
+def test_there_are_no_more_attempts_than_asked_for(asked: Rig) -> None:
+    done = asked.launch("demo_cpu", VERLJOB_ATTEMPTS="2", SLURM_RESTART_COUNT="1")
+
+    assert not requeued(asked)
+    assert "attempt 2 of 2 at most (VERLJOB_ATTEMPTS)" in done.stderr
+    assert done.returncode == 76
+
+
+@pytest.mark.parametrize("value", ["0", "many", "-1"])
+def test_a_number_of_attempts_that_is_none_ends_with_64(rig: Rig, value: str) -> None:
+    done = rig.launch("demo_cpu", VERLJOB_ATTEMPTS=value)
+
+    assert done.returncode == 64
+    assert "VERLJOB_ATTEMPTS" in verdict(done)
+
+
+def test_three_attempts_that_saved_nothing_end_with_93(asked: Rig) -> None:
+    heads = 'printf \'{"code": 76, "phases": {"train": 9.0}, "nodes": []}\' > "$VERLJOB_RUN_DIR/result.json"\n'
+    asked.fake("step", heads + says(LOST))
+
+    done = asked.launch("demo_cpu", SLURM_RESTART_COUNT="2")
+
+    assert done.returncode == 93
+    assert not requeued(asked)
+    assert verdict(done).startswith(
+        "verdict: 93 (resume on n1): 3 attempts in a row saved no newer checkpoint; the last: lost"
+    )
+    result = json.loads((asked.run_dir.parent / "attempt-3" / "result.json").read_text())
+    assert (result["code"], result["stage"], result["phases"]) == (93, "resume", {"train": 9.0})
+
+
+@pytest.mark.parametrize("progress", ["attempt-3", "attempt-1"])
+def test_one_of_three_that_saved_something_is_progress(asked: Rig, progress: str) -> None:
+    if progress == "attempt-3":
+        asked.fake("step", 'echo 7 > "$VERLJOB_RUN_DIR/checkpoint"\n' + says(LOST))
+    else:
+        (asked.run_dir.parent / progress).mkdir(parents=True)
+        (asked.run_dir.parent / progress / "checkpoint").write_text("7\n")
+
+    asked.launch("demo_cpu", SLURM_RESTART_COUNT="2")
+
+    assert requeued(asked)
+
+
+def test_attempts_share_the_checkpoints_and_nothing_else(asked: Rig) -> None:
+    asked.launch("demo_cpu", SLURM_RESTART_COUNT="1")
+
+    env = asked.faked("srun.env")
+    assert f"VERLJOB_RUN_DIR={asked.work}/verljob/20/attempt-2\n" in env
+    assert f"VERLJOB_CHECKPOINTS={asked.work}/verljob/20/checkpoints\n" in env
+    assert (asked.run_dir.parent / "attempt-2" / "result.json").exists()
+
+
+def test_a_run_directory_that_somebody_named_holds_the_later_attempts(asked: Rig) -> None:
+    for restarts in ("0", "1"):
+        asked.launch("demo_cpu", VERLJOB_RUN_DIR="mine", SLURM_RESTART_COUNT=restarts)
+
+    assert (asked.work / "mine" / "result.json").exists()
+    assert (asked.work / "mine" / "attempt-2" / "result.json").exists()
+    assert f"VERLJOB_CHECKPOINTS={asked.work}/mine/checkpoints\n" in asked.faked("srun.env")
+
+
+def test_what_an_earlier_job_left_in_a_named_run_directory_is_no_progress_of_this_one(asked: Rig) -> None:
+    (asked.work / "mine").mkdir()
+    for name in ("checkpoint", "expires"):
+        (asked.work / "mine" / name).write_text("7\n")
+
+    asked.launch("demo_cpu", VERLJOB_RUN_DIR="mine")
+
+    assert not {path.name for path in (asked.work / "mine").iterdir()} & {"checkpoint", "expires"}
+
+
+def test_a_requeue_that_slurm_refuses_is_said(asked: Rig) -> None:
+    (asked.root / "fake" / "refuses").touch()
+
+    done = asked.launch("demo_cpu")
+
+    assert done.returncode == 76
+    assert "could not requeue job 20" in done.stderr
+
+
+def started(rig: Rig, **more: str) -> subprocess.Popen[str]:
+    """A launch whose step runs."""
+    launch = subprocess.Popen(
+        ["bash", str(CHECKOUT / "slurm" / "launch.sh"), "demo_cpu"], env={**rig.environment, **more}, cwd=rig.work,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for(rig.root / "fake" / "step.pid")
+    return launch
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 10
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"no {path}"
+        time.sleep(0.05)
+
+
+# Ends by itself, as soon as the notice is there or the test says that there will be none.
+TRAINING = """
+echo $$ > "$FAKE/step.pid"
+until [[ -e $VERLJOB_RUN_DIR/expires || -e $FAKE/enough ]]; do sleep 0.05; done
+"""
+
+
+def noticed(rig: Rig, end_in_s: int | None, **more: str) -> int:
+    """How many seconds the training is given after Slurm's notice."""
+    if end_in_s is not None:
+        rig.fake("end", time.strftime("%Y-%m-%dT%H:%M:%S\n", time.localtime(time.time() + end_in_s)))
+    rig.fake("step", TRAINING + says("code=76 origin=self stage=lead host=n1 cause=x fix="))
+    with started(rig, **more) as launch:
+        launch.send_signal(signal.SIGUSR1)
+        now = time.time()
+        launch.communicate(timeout=20)
+    return round(int((rig.run_dir / "expires").read_text()) - now)
+
+
+@pytest.mark.parametrize(
+    ("end_in_s", "given_s"), [(120, 90), (86400, 3600), (None, 3600)], ids=["time limit", "preemption", "no limit"]
+)
+def test_slurms_notice_gives_the_training_time_for_one_more_checkpoint(
+    asked: Rig, end_in_s: int | None, given_s: int
+) -> None:
+    assert noticed(asked, end_in_s) == pytest.approx(given_s, abs=3)
+    assert requeued(asked)
+
+
+def test_how_long_a_checkpoint_is_waited_for_is_the_users(asked: Rig) -> None:
+    assert noticed(asked, 86400, VERLJOB_SAVE_TIMEOUT_S="40") == pytest.approx(40, abs=3)
+
+
+@pytest.mark.parametrize("attempts", ["20", "1"], ids=["no requeue", "the last attempt"])
+def test_without_another_attempt_the_notice_ends_no_training(rig: Rig, attempts: str) -> None:
+    if attempts == "1":
+        rig.fake("job", rig.faked("job").replace("Requeue=0", "Requeue=1"))
+    rig.fake("step", TRAINING + says("code=0 origin=self stage=train host=n1 cause=x fix="))
+    with started(rig, VERLJOB_ATTEMPTS=attempts) as launch:
+        launch.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        rig.fake("enough", "")
+        _, said = launch.communicate(timeout=20)
+
+    assert launch.returncode == 0
+    assert "time is nearly over" in said
+    assert not (rig.run_dir / "expires").exists()
+
+
+def test_the_end_of_the_job_is_asked_of_squeue_and_told_to_every_node(rig: Rig) -> None:
+    rig.fake("end", "2027-01-02T03:04:05\n")
+    rig.fake("step", says("code=0 origin=self stage=train host=n1 cause=x fix="))
+
+    rig.launch("demo_cpu", TZ="UTC")
+
+    assert "SLURM_JOB_END_TIME=1798859045\n" in rig.faked("srun.env")

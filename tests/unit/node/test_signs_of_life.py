@@ -1,0 +1,182 @@
+"""Who stands still is noticed, and who only waits for a file system is not taken for one who does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from verl_node import heart, lease, standstill, strain, tree
+from verl_node.address import leads_here
+from verl_node.control.channel import LINE_LIMIT, Channel, Message
+from verl_node.errors import ClusterLost
+
+BEAT_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heart, "BEAT_S", BEAT_S)
+    monkeypatch.setattr(lease, "_SIGN_S", BEAT_S)
+    monkeypatch.setattr(standstill, "_LOOK_S", BEAT_S)
+
+
+Other = Callable[[Channel], Awaitable[object]]
+
+
+async def story(other: Other | None, receive: Callable[[Channel], Awaitable[Message | None]]) -> Message | None:
+    """Receive from a server that does as told, or that is a stranger who says nothing."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if other is None:
+            await reader.read()
+            writer.close()
+            return
+        channel = Channel(reader, writer)
+        await other(channel)
+        await channel.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    channel = Channel(*await asyncio.open_connection(*server.sockets[0].getsockname(), limit=LINE_LIMIT))
+    message = await receive(channel)
+    await channel.close()
+    ends.append(channel.end)
+    server.close()
+    await asyncio.sleep(BEAT_S)
+    return message
+
+
+ends: list[str] = []
+
+
+def received(other: Other | None) -> Message | None:
+    return asyncio.run(asyncio.wait_for(story(other, Channel.receive), 10))
+
+
+def test_who_gives_no_sign_is_lost() -> None:
+    assert received(None) is None
+    assert "no sign of life" in ends[-1]
+
+
+def test_who_hangs_up_is_told_from_who_stands_still() -> None:
+    assert received(Channel.close) is None
+    assert "ended without a word" in ends[-1]
+
+
+def test_beats_keep_a_quiet_connection_and_are_no_messages(tmp_path: Path) -> None:
+    async def quiet(channel: Channel) -> None:
+        await asyncio.sleep(BEAT_S * heart.SILENT_BEATS * 2)
+        channel.send("hello", words="x" * 500_000)
+        await channel.receive()
+
+    heart.start(tmp_path / "none")
+
+    assert received(quiet) == {"kind": "hello", "words": "x" * 500_000}
+
+
+def test_one_whose_own_loop_was_held_up_does_not_take_the_other_for_lost() -> None:
+    async def late(channel: Channel) -> None:
+        channel.send("hello")
+        await channel.receive()
+
+    async def held_up(channel: Channel) -> Message | None:
+        receiving = asyncio.ensure_future(channel.receive())
+        await asyncio.sleep(0)
+        time.sleep(BEAT_S * heart.SILENT_BEATS * 2)  # as a file system that does not answer does
+        return await receiving
+
+    assert asyncio.run(asyncio.wait_for(story(late, held_up), 10)) == {"kind": "hello"}
+
+
+def test_the_pulse_goes_on_while_the_loop_is_held_up(tmp_path: Path) -> None:
+    pulse = tmp_path / "pulse"
+    os.mkfifo(pulse)
+    reader = os.open(pulse, os.O_RDWR | os.O_NONBLOCK)
+
+    heart.start(pulse)
+    time.sleep(BEAT_S * 6)
+
+    assert len(os.read(reader, 100)) >= 3
+    os.close(reader)
+
+
+def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> None:
+    fifo = tmp_path / "lease"
+    os.mkfifo(fifo)
+    holder = os.open(fifo, os.O_RDWR)
+
+    async def story() -> None:
+        watch = asyncio.ensure_future(lease.watch(fifo))
+        await asyncio.sleep(BEAT_S * 10)
+        assert not watch.done()  # who never gave a sign may go on so
+        for _ in range(10):
+            os.write(holder, b".")
+            await asyncio.sleep(BEAT_S)
+        assert not watch.done()
+        with pytest.raises(ClusterLost, match=r"node\.sh .* no sign of life"):
+            await asyncio.wait_for(watch, 5)
+
+    asyncio.run(story())
+    os.close(holder)
+
+
+def test_a_process_that_stays_stopped_is_named() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterLost, match=rf"The process sleep \({child.pid} .* on n1 was stopped"):
+                asyncio.run(asyncio.wait_for(standstill.watch("n1"), 5))
+        finally:
+            child.kill()
+
+
+def test_a_process_that_goes_on_again_is_not() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        while child.pid not in tree.stopped():
+            time.sleep(0.01)
+        child.send_signal(signal.SIGCONT)
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(asyncio.wait_for(standstill.watch("n1"), BEAT_S * 10))
+        child.kill()
+
+
+def cgroup(root: Path, files: dict[str, str], own: str) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "own").write_text(own)
+    return root / "own"
+
+
+@pytest.mark.parametrize(
+    ("files", "own"),
+    [
+        ({"memory.events": "low 0\noom 3\noom_kill 2\n"}, "0::/\n"),
+        ({"a/b/memory.events": "oom_kill 2\n", "memory.events": "oom_kill 9\n"}, "0::/a/b\n"),
+        ({"memory/memory.oom_control": "oom_kill_disable 0\noom_kill 2\n"}, "5:cpu:/x\n4:memory:/docker/1\n"),
+    ],
+    ids=["version 2", "version 2 without a namespace", "version 1 in a container"],
+)
+def test_processes_killed_for_memory_are_told(tmp_path: Path, files: dict[str, str], own: str) -> None:
+    said = strain.words(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
+
+    assert said == "The kernel killed 2 processes here for want of memory; the job has 3.0 GiB (sbatch --mem)."
+
+
+def test_a_refused_fork_is_told_and_nothing_where_nothing_was(tmp_path: Path) -> None:
+    own = cgroup(tmp_path, {"pids/pids.events": "max 7\n", "memory/memory.oom_control": "oom_kill 0\n"}, "4:pids:/\n")
+
+    assert "limit of processes" in strain.words(None, root=tmp_path, own=own)
+    assert strain.words(None, root=tmp_path / "none", own=own) == ""
+
+
+def test_a_name_that_leads_to_this_machine_is_told_from_an_address() -> None:
+    assert leads_here("localhost") in {"127.0.0.1", "::1"}
+    assert leads_here("127.0.0.1") == ""
+    assert leads_here("192.0.2.1") == ""
