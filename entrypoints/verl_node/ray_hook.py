@@ -20,10 +20,14 @@ def before_start(ray_params: Any, head: bool) -> None:
     VERLJOB_RAY_CLIENT=1 keeps it. For the raylet `ray start` waits 30 s, a constant in ray/_private/node.py from 2.51
     on, which a busy machine needs for the imports of Ray's agents alone.
     """
+    timeout_s = float(os.environ["VERLJOB_RAY_TIMEOUT_S"])
     if os.environ.get("VERLJOB_RAY_CLIENT", "0") in ("", "0"):
         ray_params.ray_client_server_port = None
-    wait_for_the_raylet(float(os.environ["VERLJOB_RAY_TIMEOUT_S"]))
-    start_the_raylet_first(f"{ray_params.dashboard_host}:{ray_params.dashboard_port}")
+    wait_for_the_raylet(timeout_s)
+    if head:
+        start_the_raylet_first(f"{ray_params.dashboard_host}:{ray_params.dashboard_port}")
+    else:
+        look_often_for_the_head(timeout_s)
 
 
 def wait_for_the_raylet(timeout_s: float) -> None:
@@ -43,6 +47,29 @@ def wait_for_the_raylet(timeout_s: float) -> None:
                 time.sleep(_POLL_S)
 
     services.get_node = get_node
+
+
+def look_often_for_the_head(timeout_s: float) -> None:
+    """Have a worker ask for the head's raylet as often as we poll; Ray asks every 2 s (ray/_private/utils.py)."""
+    from ray._private import node  # only in Ray's process
+    from ray.exceptions import RpcError
+
+    if not hasattr(node, "get_all_node_info_until_retrieved"):
+        return  # this Ray does not wait for it
+    wait = node.get_all_node_info_until_retrieved
+
+    def wait_often(gcs_client: Any, *, timeout_per_retry: float, node_selectors: Any) -> Any:
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            try:
+                if gcs_client.get_all_node_info(timeout=timeout_per_retry, node_selectors=node_selectors):
+                    break
+            except RpcError:  # Ray's own question, below, meets it again and says what it is
+                break
+            time.sleep(_POLL_S)
+        return wait(gcs_client, timeout_per_retry=timeout_per_retry, node_selectors=node_selectors)
+
+    node.get_all_node_info_until_retrieved = wait_often
 
 
 def start_the_raylet_first(dashboard: str) -> None:

@@ -12,9 +12,11 @@ from pytest_docker.plugin import Services
 from images import base
 from slurm.testbed import Cluster, compose
 from tests.cluster import ground
+from tests.cluster.launches import HOME, STEPS, Launch, saved, submit, wait_until
 
 NODES = 2
 READY_S = 120
+TRAINING_S = 600
 
 
 @pytest.fixture(scope="session")
@@ -73,3 +75,22 @@ def environment(cluster: Cluster, cpu_image: str) -> dict[str, str]:
 def stub(cluster: Cluster) -> str:
     """A recipe whose training does nothing, in the folder to submit from, where Python finds its module."""
     return ground.bring_stub(cluster)
+
+
+@pytest.fixture(scope="session")
+def training(cluster: Cluster, environment: dict[str, str]) -> Launch:
+    """verl's own main_ppo over two nodes, ended by itself in its second attempt.
+
+    The first one was told, after its first checkpoint, that its time is nearly over, and started again.
+    """
+    keys = {"save_freq": 1, "test_freq": STEPS, "total_training_steps": STEPS}
+    words = ["demo_cpu", *(f"trainer.{key}={value}" for key, value in keys.items())]
+    flags = ["--nodes=2", "--gpus-per-node=1", "--requeue"]
+    launch = submit(cluster, words, flags=flags, environment=environment, folder=HOME, script="slurm/launch.sh")
+    wait_until(lambda: saved(launch) > 0, TRAINING_S, "checkpoint", launch.last_words)
+    login = cluster.host("login")
+    login.run(["scancel", "--batch", "--signal=USR1", str(launch.id)])
+    wait_until(lambda: cluster.job(launch.id).state == "PENDING", TRAINING_S, "requeue", launch.last_words)
+    login.run(["scontrol", "update", f"JobId={launch.id}", "StartTime=now"])  # Slurm would hold it for two minutes
+    launch.wait(TRAINING_S)
+    return launch

@@ -21,9 +21,8 @@ READY = re.compile(r"^cluster +ready at (\S+);", re.MULTILINE)
 # The nodes that a Ray knows, and the ports by which it would talk to them.
 MEMBERS = """
 import ray, sys
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-for node in ray.nodes():
-    print("member", node["NodeManagerHostname"], node["NodeManagerPort"], node["ObjectManagerPort"], node["Alive"])
+for node in ray._raylet.GcsClient(address=sys.argv[1]).get_all_node_info().values():
+    print("member", node.node_manager_hostname, node.node_manager_port, node.object_manager_port)
 """
 
 
@@ -86,7 +85,7 @@ def _look(cluster: Cluster, launches: list[Launch], tally: Tally) -> None:
                 gcs[launch.id] = found[1]
         return all(launch.id in gcs or cluster.job(launch.id).ended for launch in launches)
 
-    wait_until(settled, FORMED_S, "whole clusters", lambda: "\n".join(launch.output() for launch in launches))
+    wait_until(settled, FORMED_S, "whole clusters", lambda: "\n".join(launch.last_words() for launch in launches))
     held: dict[tuple[str, int], int] = {}
     for launch in launches:
         tally.jobs += 1
@@ -114,10 +113,10 @@ def _ports(tenant: Tenant, job: int, held: dict[tuple[str, int], int], tally: Ta
 def _members(tenants: list[Tenant], gcs: str, job: int, tally: Tally) -> None:
     """Every raylet that this job's Ray knows is one of its own."""
     said = tenants[0].run(["python3", "-c", MEMBERS, gcs])
-    members = re.findall(r"^member (\S+) (\d+) (\d+) (True|False)$", said.stdout, re.MULTILINE)
+    members = re.findall(r"^member (\S+) (\d+) (\d+)$", said.stdout, re.MULTILINE)
     own = {tenant.node: tenant.ports() for tenant in tenants}
     strangers = [
-        f"{host}:{port}" for host, *ports, _ in members for port in ports if int(port) not in own.get(host, set())
+        f"{host}:{port}" for host, *ports in members for port in ports if int(port) not in own.get(host, set())
     ]
     if strangers or len(members) != len(tenants):
         words = f"{members} {said.stderr[-300:]}"

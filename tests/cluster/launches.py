@@ -14,6 +14,9 @@ from slurm.testbed.jobs import Job
 HOME = "/home/submitter/verljob"
 WORK = "/home/submitter/work"
 FLAGS = ("--ntasks-per-node=1", "--cpus-per-task=8", "--mem=16G", "--time=30")
+STEPS = 8
+"""Of verl's own training: so many that none is the last one when it is told, after the first, to end."""
+LAST_LINES = 40
 OURS = "[v]erl_node|[g]cs_server|[r]aylet|[r]ay::|[l]aunch.sh|[n]ode.sh|[d]ocker run"
 """Processes that a launch starts, as `pgrep -f` finds them, and not the command line of the search itself."""
 
@@ -47,6 +50,10 @@ class Launch:
         path = self.cluster.job(self.id).output
         return self.read(path, missing="")
 
+    def last_words(self) -> str:
+        """The end of its output, for the message of a test: reports are cut, and the end is what tells."""
+        return "\n".join(["", *self.output().splitlines()[-LAST_LINES:]])
+
     def read(self, path: str, *, missing: str | None = None) -> str:
         """A file of the login node; ``path`` is taken from the run directory."""
         output = self.cluster.host("login").run(["cat", path], folder=self.run_folder(), check=missing is None)
@@ -63,7 +70,9 @@ class Launch:
         return [json.loads(line) for line in self.read(name, missing="").splitlines()]
 
     def wait_for(self, text: str, timeout_s: float) -> None:
-        wait_until(lambda: text in self.output(), timeout_s, f"{text!r} in the output of job {self.id}", self.output)
+        wait_until(
+            lambda: text in self.output(), timeout_s, f"{text!r} in the output of job {self.id}", self.last_words
+        )
 
     def cancel(self) -> None:
         self.cluster.host("login").run(["scancel", str(self.id)])
@@ -82,6 +91,11 @@ def submit(
     """`sbatch FLAGS launch.sh WORDS` from the login node, in ``folder``, as ``user``."""
     job = cluster.sbatch([*FLAGS, *flags, script, *words], user=user, folder=folder, environment=environment)
     return Launch(cluster, job, folder, user)
+
+
+def saved(launch: Launch) -> int:
+    """The step that an attempt noted as saved and whole, 0 for none."""
+    return int(launch.read("checkpoint", missing="0"))
 
 
 def leftovers(cluster: Cluster) -> dict[str, str]:

@@ -36,5 +36,5 @@ def test_a_missing_node_fails_the_job_at_its_deadline_and_is_named(
     finally:
         node.run(["pkill", "-CONT", "dockerd"])
 
-    assert (job.state, job.code) == ("FAILED", 75), launch.output()
+    assert (job.state, job.code) == ("FAILED", 75), launch.last_words()
     assert "n2" in launch.result()["cause"]

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ PACKAGES = [
     "docker",
     "invoke",
     "jinja2",
+    "pip",
     "pytest",
     "pytest-docker",
     "tomli",
@@ -53,8 +55,9 @@ def python39() -> Path:
     if found is None:
         pytest.skip("there is no Python 3.9 on this machine")
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    subprocess.run([found, "-m", "venv", ENVIRONMENT], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    subprocess.run([found, "-m", "venv", "--without-pip", ENVIRONMENT], check=True)
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
+    subprocess.run([*uv, *PACKAGES], check=True)
     whole.write_text("\n".join(PACKAGES))
     return python
 

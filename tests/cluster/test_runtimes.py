@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,7 +23,10 @@ HALF = ("--cpus-per-task=4", "--mem=8G", "--gpus-per-node=1")
 @pytest.fixture(scope="module")
 def images(cluster: Cluster, cpu_image: str) -> dict[str, str]:
     """What VERLJOB_IMAGE is for each runtime, brought to both nodes."""
-    return {"podman": ground.bring_for_podman(cluster, cpu_image), "bare": ground.bring_for_bare(cluster, cpu_image)}
+    with ThreadPoolExecutor() as pool:
+        podman = pool.submit(ground.bring_for_podman, cluster, cpu_image)
+        bare = pool.submit(ground.bring_for_bare, cluster, cpu_image)
+        return {"podman": podman.result(), "bare": bare.result()}
 
 
 Started = Mapping[str, Launch]
@@ -54,7 +58,7 @@ def test_two_nodes_form_a_cluster_and_the_exit_code_of_training_is_the_jobs(
     launch = over_two_nodes[runtime]
     job = launch.cluster.job(launch.id)
 
-    assert (job.state, job.code) == ("FAILED", 7), launch.output()
+    assert (job.state, job.code) == ("FAILED", 7), launch.last_words()
     assert launch.result()["stage"] == "train"
     assert re.search("^nodes +n1 .*, n2 ", launch.output(), re.MULTILINE)
     assert launch.output().strip().splitlines()[-1].startswith("verdict: 7")
@@ -132,7 +136,7 @@ def test_sigkill_of_node_sh_ends_the_job(killed: Started, runtime: str) -> None:
     job = killed[runtime].wait(GONE_S)
 
     assert job.state == "FAILED"
-    assert job.code in {76, 137}, killed[runtime].output()
+    assert job.code in {76, 137}, killed[runtime].last_words()
 
 
 def test_sigkill_of_the_supervisor_leaves_nothing_though_no_container_ends_with_it(
@@ -144,7 +148,7 @@ def test_sigkill_of_the_supervisor_leaves_nothing_though_no_container_ends_with_
 
     job = launch.wait(GONE_S)
 
-    assert (job.state, job.code) == ("FAILED", 76), launch.output()
+    assert (job.state, job.code) == ("FAILED", 76), launch.last_words()
     assert "the container on n1 was killed" in launch.result()["cause"]
     wait_until(lambda: left(cluster) == {}, GONE_S, "clean nodes", lambda: left(cluster))
 
@@ -156,7 +160,7 @@ def test_an_absent_image_ends_with_66_and_how_to_bring_it(
     launch = start(cluster, {runtime: absent}, [stub], "--nodes=1", runtimes=[runtime])[runtime]
     job = launch.wait(GONE_S)
 
-    assert job.code == 66, launch.output()
+    assert job.code == 66, launch.last_words()
     assert absent in launch.result()["cause"]
     assert launch.result()["fix"]
 

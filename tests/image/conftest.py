@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import standin
 from docker import DockerClient
 
+from images import base as debian
 from images import build, engine
 from images.build import Site
 from images.catalog import Catalog
@@ -40,8 +43,12 @@ def small(spec: ImageSpec, **more: str) -> ImageSpec:
 
 @pytest.fixture(scope="session")
 def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Build a small set of a variant on its stand-in, or on what was built there, with other packages more; its ID."""
+    """Build a small set of a variant on its stand-in, or on what was built there, with other packages more; its ID.
 
+    All variants are built at once to begin with, and nothing twice.
+    """
+
+    @cache
     def make(variant: str, base: str = "", **more: str) -> str:
         spec = small(CATALOG.variants[variant], **more)
         ray = [line for line in (LOCKS / f"{variant}.txt").read_text().split() if line.startswith("ray==")]
@@ -50,4 +57,7 @@ def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
         tag = f"verljob-test-{variant}:{'-'.join(more) or 'plain'}"
         return build.build(spec, Site.here(), [tag], from_base=base or standin.ensure(variant), lock=lock)
 
+    debian.ensure()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(make, standin.STUBS))
     return make

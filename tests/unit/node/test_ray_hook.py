@@ -10,6 +10,25 @@ import pytest
 from verl_node import ray_hook
 
 
+class Unreachable(Exception):
+    """Ray's RpcError."""
+
+
+class Gcs:
+    """Answers in turn; an exception is raised. ``asked`` counts the questions."""
+
+    def __init__(self, *answers: object) -> None:
+        self._answers = iter(answers)
+        self.asked = 0
+
+    def get_all_node_info(self, timeout: float, node_selectors: list[str]) -> object:
+        self.asked += 1
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Ray's services, whose node registers at the third question."""
@@ -27,6 +46,10 @@ def services(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module.ray_constants = SimpleNamespace(DASHBOARD_ADDRESS=b"dashboard")  # type: ignore[attr-defined]
     private = ModuleType("ray._private")
     private.services = module  # type: ignore[attr-defined]
+    module.node = private.node = ModuleType("node")  # type: ignore[attr-defined]
+    exceptions = ModuleType("ray.exceptions")
+    exceptions.RpcError = Unreachable  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
     store = ModuleType("ray.experimental.internal_kv")
     store._internal_kv_get = lambda key, namespace: key + namespace  # type: ignore[attr-defined]
     experimental = ModuleType("ray.experimental")
@@ -71,3 +94,25 @@ def test_nothing_that_the_cluster_waits_for_stands_behind_the_dashboard(services
     assert services.start_ray_process(["a"], "raylet") == ["a"]
     for process_type in ("dashboard", "monitor", "log_monitor"):
         assert services.start_ray_process(["a"], process_type) == ["nice", "--adjustment=10", "a"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "questions"), [([{}, {}, {"1": "head"}], 3), ([{}, Unreachable("no GCS"), {"1": "head"}], 2)]
+)
+def test_a_worker_looks_often_for_the_head_before_ray_looks_itself(
+    services: ModuleType, answers: list[object], questions: int
+) -> None:
+    gcs = Gcs(*answers)
+    services.node.get_all_node_info_until_retrieved = lambda gcs, **named: (gcs.asked, named)
+
+    ray_hook.look_often_for_the_head(10)
+    asked, named = services.node.get_all_node_info_until_retrieved(gcs, timeout_per_retry=5, node_selectors=["head"])
+
+    assert asked == questions
+    assert named == {"timeout_per_retry": 5, "node_selectors": ["head"]}
+
+
+def test_a_worker_of_a_ray_that_does_not_wait_for_the_head_is_left_alone(services: ModuleType) -> None:
+    ray_hook.look_often_for_the_head(10)
+
+    assert not hasattr(services.node, "get_all_node_info_until_retrieved")
