@@ -161,7 +161,7 @@ class _Head:
             self.saves.logged = step
             self.peers.tell("step", step=step)
 
-        steps = Steps(rows, self.node.host, self.plan.training.file_log, on_step)
+        steps = Steps(rows, self.node.host, self.settings.platform, self.plan.training.file_log, on_step)
         self.peers.take_row = steps.take
         hang = progress.watch(pace, self.journal.note, self._take_stacks)
         code = await training.run(self.plan, self.env, steps, hang)

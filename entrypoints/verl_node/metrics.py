@@ -1,26 +1,23 @@
-"""Rows of metrics.jsonl (docs/flow.md) from what verl's loggers write, and what the GPUs of a node do meanwhile."""
+"""Rows of metrics.jsonl (docs/flow.md) from what verl's loggers write."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
+
+from verl_node.gpu_use import Gpu
 
 TIMING = "timing_s/"  # verl's phases of a step (gen, old_log_prob, update_actor, …), seconds
-GPU_TIMEOUT_S = 10.0
-
-NVIDIA_SMI = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
 
 # verl's console logger: `step:4 - actor/grad_norm:0.41 - …`, behind Ray's colours and `(TaskRunner pid=…)`.
 _CONSOLE_STEP = re.compile(r"\bstep:(\d+) - (\S+:\S+(?: - \S+:\S+)*)")
 _NUMPY = re.compile(r"np\.\w+\((.*)\)")  # verl 0.9 prints np.float64(0.5) for some
 
 Record = tuple[int, dict[str, Any]]
-Gpu = dict[str, Optional[int]]
 
 
 def row(record: Record, *, time: float, host: str, gpus: Sequence[Gpu]) -> dict[str, Any]:
@@ -73,64 +70,9 @@ def new_records(path: Path, offset: int) -> tuple[list[Record], int]:
     return [file_record(line) for line in whole.decode().splitlines() if line.strip()], offset + len(whole)
 
 
-def gpus(sysfs: Path = Path("/sys/class/drm")) -> list[Gpu]:
-    """What each GPU of the node does now: AMD's by the kernel's files, NVIDIA's by nvidia-smi, none on a CPU node."""
-    return amd_gpus(sysfs) or nvidia_gpus()
-
-
-def amd_gpus(sysfs: Path) -> list[Gpu]:
-    """AMD GPUs by the files that the amdgpu driver keeps (kernel documentation, gpu/amdgpu/thermal and driver-misc)."""
-    devices = sorted(
-        sysfs.glob("card[0-9]*/device/mem_info_vram_used"), key=lambda path: _digits(path.parent.parent.name)
-    )
-    return [
-        {
-            "utilisation_percent": _read_number(used.with_name("gpu_busy_percent")),
-            "memory_used_bytes": _read_number(used),
-        }
-        for used in devices
-    ]
-
-
-def nvidia_gpus() -> list[Gpu]:
-    """NVIDIA GPUs by nvidia-smi, none where it is absent, fails, or takes longer than GPU_TIMEOUT_S."""
-    try:
-        answer = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, check=True, timeout=GPU_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return parse_nvidia_smi(answer.stdout)
-
-
-def parse_nvidia_smi(output: str) -> list[Gpu]:
-    """GPUs from NVIDIA_SMI's answer, a line each: `utilisation in percent, memory in MiB`; `[N/A]` is None."""
-    found: list[Gpu] = []
-    for line in output.splitlines():
-        utilisation, comma, memory = line.partition(",")
-        if comma:
-            mebibytes = _number(memory)
-            found.append(
-                {
-                    "utilisation_percent": None if (percent := _number(utilisation)) is None else int(percent),
-                    "memory_used_bytes": None if mebibytes is None else int(mebibytes) << 20,
-                }
-            )
-    return found
-
-
 def _number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _digits(name: str) -> int:
-    return int("".join(filter(str.isdigit, name)) or 0)

@@ -12,6 +12,7 @@ from verl_node.versions import Version
 
 GIB = 1 << 30
 OLDEST: Version = (0, 0)
+DRM = "/sys/class/drm/card[0-9]*/device"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Platform:
     does not survive ("Error while creating shared memory segment", EasyR1#228); on CPU Ray turns to the disk."""
     locks_memory: bool
     """RDMA registers GPU buffers as locked memory ("ibv_reg_mr … Cannot allocate memory", nccl-tests#206)."""
+
+    use_files: tuple[str, ...] = ()
+    """Patterns of the driver's files with a GPU's use in percent and its used memory in bytes, side by side."""
+    use_command: tuple[str, ...] = ()
+    """What prints a line a GPU: use in percent, used memory in MiB."""
 
     def visible_devices(self) -> list[str]:
         """Return the device nodes of GPUs that this node shows."""
@@ -61,6 +67,7 @@ PLATFORMS = {
         open_files=65536,
         shared=(8 * GIB, 32 * GIB),
         locks_memory=True,
+        use_command=("nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"),
     ),
     "rocm": Platform(
         devices="/dev/dri/renderD*",
@@ -72,6 +79,8 @@ PLATFORMS = {
         open_files=65536,
         shared=(8 * GIB, 32 * GIB),
         locks_memory=True,
+        # Kernel documentation, gpu/amdgpu/thermal and driver-misc.
+        use_files=(f"{DRM}/gpu_busy_percent", f"{DRM}/mem_info_vram_used"),
     ),
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from verl_node import metrics
+from verl_node import gpu_use, metrics
 
 _POLL_S = 0.5
 
@@ -17,8 +17,11 @@ _POLL_S = 0.5
 class Steps:
     """Follows verl's file logger, or its console lines where the release has no file logger (``file_log`` is None)."""
 
-    def __init__(self, path: Path, host: str, file_log: Path | None, on_step: Callable[[int], None]) -> None:
+    def __init__(
+        self, path: Path, host: str, platform: str, file_log: Path | None, on_step: Callable[[int], None]
+    ) -> None:
         self._path = path
+        self._platform = platform
         self._on_step = on_step
         self._host = host
         self._file_log = file_log
@@ -51,8 +54,8 @@ class Steps:
             records, offset = metrics.new_records(self._file_log, offset)
         if not records:
             return
-        gpus = await asyncio.get_running_loop().run_in_executor(None, metrics.gpus)
-        rows = [metrics.row(record, time=round(time.time(), 3), host=self._host, gpus=gpus) for record in records]
+        use = await asyncio.get_running_loop().run_in_executor(None, gpu_use.of, self._platform)
+        rows = [metrics.row(record, time=round(time.time(), 3), host=self._host, gpus=use) for record in records]
         self._write(rows)
         self._offset = offset
         del self._from_console[: len(rows)]
@@ -70,7 +73,7 @@ class Steps:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
-async def gpu_row(step: int, host: str) -> dict[str, Any] | None:
+async def gpu_row(step: int, host: str, platform: str) -> dict[str, Any] | None:
     """Return a row of what this node's GPUs do in that step, None where it has none."""
-    gpus = await asyncio.get_running_loop().run_in_executor(None, metrics.gpus)
-    return metrics.row((step, {}), time=round(time.time(), 3), host=host, gpus=gpus) if gpus else None
+    use = await asyncio.get_running_loop().run_in_executor(None, gpu_use.of, platform)
+    return metrics.row((step, {}), time=round(time.time(), 3), host=host, gpus=use) if use else None

@@ -111,7 +111,7 @@ class _Worker:
                 ray.formed()
                 self.node.journal.note("the cluster is whole")
             elif order["kind"] == "step":
-                row = await steps.gpu_row(order["step"], self.node.host)
+                row = await steps.gpu_row(order["step"], self.node.host, self.node.settings.platform)
                 if row is not None:
                     self.channel.send("row", row=row)
             elif order["kind"] == "stacks":

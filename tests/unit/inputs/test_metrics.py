@@ -1,4 +1,4 @@
-"""Recorded: verl 0.9.1's file and console logger in a run of demo_cpu on two nodes, nvidia-smi on an H200 at work."""
+"""Recorded: verl 0.9.1's file and console logger in a run of demo_cpu on two nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from verl_node import metrics
+from verl_node.gpu_use import Gpu
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -19,7 +20,7 @@ def file_log(tmp_path: Path) -> Path:
 
 def test_a_row_has_verls_phases_in_seconds_apart_from_its_metrics(file_log: Path) -> None:
     (_, record), _ = metrics.new_records(file_log, 0)
-    gpus: list[metrics.Gpu] = [{"utilisation_percent": 97, "memory_used_bytes": 1 << 30}]
+    gpus: list[Gpu] = [{"utilisation_percent": 97, "memory_used_bytes": 1 << 30}]
     row = json.loads(json.dumps(metrics.row(record, time=12.5, host="gpu-0", gpus=gpus)))
     assert {key: row[key] for key in ("time", "host", "step", "gpus")} == {
         **{"time": 12.5, "host": "gpu-0", "step": 4},
@@ -78,39 +79,3 @@ def test_the_console_line_of_verl_0_4_is_read_too() -> None:
 )
 def test_any_other_line_is_no_step(line: str) -> None:
     assert metrics.console_record(line) is None
-
-
-def fake(folder: Path, script: str) -> None:
-    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "nvidia-smi").chmod(0o755)
-
-
-def test_nvidia_gpus_are_read_in_percent_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    fake(tmp_path, f'[ "$1" = "{metrics.NVIDIA_SMI[1]}" ] && echo "100, 3699" && echo "0, 0" && echo "[N/A], [N/A]"')
-    assert metrics.gpus(tmp_path / "no sysfs") == [
-        {"utilisation_percent": 100, "memory_used_bytes": 3699 * 1024 * 1024},
-        {"utilisation_percent": 0, "memory_used_bytes": 0},
-        {"utilisation_percent": None, "memory_used_bytes": None},
-    ]
-
-
-def test_a_node_without_gpus_or_with_a_broken_driver_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert metrics.gpus(tmp_path) == []
-    fake(tmp_path, 'echo "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."; exit 9')
-    assert metrics.gpus(tmp_path) == []
-
-
-def test_amd_gpus_are_read_from_the_kernels_files_in_the_order_of_their_cards(tmp_path: Path) -> None:
-    for card, busy, used in (("card10", "7\n", "2048\n"), ("card2", "93\n", "206158430208\n"), ("card3", "?", "1\n")):
-        device = tmp_path / card / "device"
-        device.mkdir(parents=True)
-        (device / "gpu_busy_percent").write_text(busy)
-        (device / "mem_info_vram_used").write_text(used)
-    (tmp_path / "card0" / "device").mkdir(parents=True)  # the board's own display has neither file
-    assert metrics.gpus(tmp_path) == [
-        {"utilisation_percent": 93, "memory_used_bytes": 206158430208},
-        {"utilisation_percent": None, "memory_used_bytes": 1},
-        {"utilisation_percent": 7, "memory_used_bytes": 2048},
-    ]
