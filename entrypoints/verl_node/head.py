@@ -70,7 +70,8 @@ class _Head:
         with self.journal.during("head", f"`ray start --head` at {self.gcs}"):
             await ray.answering(self.nodes[0].address, self.settings.head_ports.gcs, started)
         with self.journal.during("join"):
-            self.peers.tell("start-ray", gcs=self.gcs, env=self.plan.training.env if self.plan else {})
+            env = self.plan.training.env if self.plan else {}
+            self.peers.tell("start-ray", gcs=self.gcs, temp_dir=str(self.settings.ray_temp_dir), env=env)
             await ray.answering(self.nodes[0].address, self.node.ports.node_manager, started)
             await self._form(driver)
             ray.formed()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, checks, masks, platforms, ray_environment, ray_flags, tree
+from verl_node import address, checks, masks, platforms, ray_environment, ray_flags, traces, tree
 from verl_node.checks.memory import shared_bytes
 from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
@@ -80,7 +80,7 @@ class Node:
     def folder(self) -> Path | None:
         """Return this node's folder in the run directory."""
         run_dir = self.settings.run_dir
-        return run_dir / "nodes" / f"{self.settings.allocation.node_id}-{self.host}" if run_dir else None
+        return traces.folder(run_dir, self.settings.allocation.node_id, self.host) if run_dir else None
 
     def keep_events(self) -> None:
         """Write every event, of all nodes, to the run directory from now on (on the head)."""

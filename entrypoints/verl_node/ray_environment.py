@@ -50,7 +50,9 @@ def build(
     for name, value in _TUNING.items():
         built.setdefault(name, value)
     built.setdefault("RAY_raylet_start_wait_time_s", f"{start_timeout_s:.0f}")
-    # A worker looks every 2 s for the head's raylet, which may still wait for its agents; 20 times if nobody says more.
+    # A task with a runtime environment waits for the agent that makes it; then the raylet would end itself.
+    built.setdefault("RAY_agent_register_timeout_ms", f"{start_timeout_s * 1000:.0f}")
+    # A worker looks every 2 s for the session that the head writes down; 20 times if nobody says more.
     built.setdefault("RAY_NUM_REDIS_GET_RETRIES", f"{max(20.0, start_timeout_s):.0f}")
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:

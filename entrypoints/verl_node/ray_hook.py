@@ -1,95 +1,122 @@
 """Called inside `ray start` through RAY_START_HOOK, for what no flag and no variable can say.
 
-It runs in Ray's process and not in the supervisor's, so it is told by the environment.
+It runs in Ray's process and not in the supervisor's, so it is told by the environment. It changes functions of
+ray._private in the process that is about to be `ray start`, and nowhere else; a Ray that lacks one is left as it is.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 _POLL_S = 0.2
 _BEHIND = ("dashboard", "monitor", "log_monitor")  # process types of ray/_private/ray_constants.py
+_AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+
+
+class RayletEnded(Exception):
+    """The raylet ended while it started. No RuntimeError: `ray start` would take that for a raylet that is slow."""
 
 
 def before_start(ray_params: Any, head: bool) -> None:
-    """Turn the Ray Client server off, and have `ray start` wait for its raylet as long as we do.
+    """Turn the Ray Client server off, and start everything in the order in which a cluster waits for it.
 
     Two heads on one machine would share the client server's port by SO_REUSEPORT, and nothing of verl uses it;
-    VERLJOB_RAY_CLIENT=1 keeps it. For the raylet `ray start` waits 30 s, a constant in ray/_private/node.py from 2.51
-    on, which a busy machine needs for the imports of Ray's agents alone.
+    VERLJOB_RAY_CLIENT=1 keeps it.
     """
-    timeout_s = float(os.environ["VERLJOB_RAY_TIMEOUT_S"])
     if os.environ.get("VERLJOB_RAY_CLIENT", "0") in ("", "0"):
         ray_params.ray_client_server_port = None
-    wait_for_the_raylet(timeout_s)
-    if head:
-        start_the_raylet_first(f"{ray_params.dashboard_host}:{ray_params.dashboard_port}")
-    else:
-        look_often_for_the_head(timeout_s)
-
-
-def wait_for_the_raylet(timeout_s: float) -> None:
-    """Make Ray's question for its own node an answer that may take this long."""
     from ray._private import services  # only in Ray's process
 
-    ask = services.get_node
+    start = Start(services, ray_params, float(os.environ["VERLJOB_RAY_TIMEOUT_S"]))
+    services.start_ray_process = start.process
+    services.get_node = start.node
+    if head:
+        know_the_dashboard(f"{ray_params.dashboard_host}:{ray_params.dashboard_port}")
+    else:
+        know_the_head(os.environ["VERLJOB_RAY_HEAD_TEMP_DIR"])
 
-    def get_node(*arguments: Any, **named: Any) -> Any:
-        end = time.monotonic() + timeout_s
+
+class Start:
+    """The processes of one `ray start`, and its wait for the raylet among them."""
+
+    def __init__(self, services: Any, ray_params: Any, timeout_s: float) -> None:
+        self._start, self._ask = services.start_ray_process, services.get_node
+        self._ports = {name: getattr(ray_params, name, None) for name in _AGENT_PORTS}
+        self._timeout_s = timeout_s
+        self._raylet: Any = None
+
+    def process(self, command: list[str], process_type: str, *arguments: Any, **named: Any) -> Any:
+        """Start one. Where there are few cores, what nothing waits for stands back."""
+        first = ["nice", "--adjustment=10"] if process_type in _BEHIND else []
+        if process_type == "raylet":
+            self._leave_ports(command)
+        started = self._start([*first, *command], process_type, *arguments, **named)
+        if process_type == "raylet":
+            self._raylet = started.process
+        return started
+
+    def node(self, *arguments: Any, **named: Any) -> Any:
+        """Wait for the raylet as long as we do, and no longer than it lives.
+
+        `ray start` would wait 30 s, a constant in ray/_private/node.py from 2.51 on. Raises RayletEnded.
+        """
+        end = time.monotonic() + self._timeout_s
         while True:
             try:
-                return ask(*arguments, **named)
+                return self._ask(*arguments, **named)
             except RuntimeError:  # not registered yet
+                code = None if self._raylet is None else self._raylet.poll()
+                if code is not None:
+                    raise RayletEnded(
+                        f"the raylet ended with {code} before it joined (raylet.out, raylet.err)"
+                    ) from None
                 if time.monotonic() > end:
                     raise
                 time.sleep(_POLL_S)
 
-    services.get_node = get_node
+    def _leave_ports(self, raylet: Sequence[str]) -> None:
+        """Say in its agents' place on which ports they will listen, since those are fixed.
+
+        The raylet would wait for that until they have imported what they need, seconds of a core, and end itself after
+        15 s, a constant (WaitForDashboardAgentPorts in node_manager.cc, seen with Ray 2.60).
+        """
+        from ray import _raylet  # only in Ray's process
+
+        flags = dict(word[2:].split("=", 1) for word in raylet if word.startswith("--") and "=" in word)
+        if hasattr(_raylet, "persist_port") and all(self._ports.values()):
+            for name, port in self._ports.items():
+                _raylet.persist_port(flags["session_dir"], flags["node_id"], name, port)
 
 
-def look_often_for_the_head(timeout_s: float) -> None:
-    """Have a worker ask for the head's raylet as often as we poll; Ray asks every 2 s (ray/_private/utils.py)."""
-    from ray._private import node  # only in Ray's process
-    from ray.exceptions import RpcError
-
-    if not hasattr(node, "get_all_node_info_until_retrieved"):
-        return  # this Ray does not wait for it
-    wait = node.get_all_node_info_until_retrieved
-
-    def wait_often(gcs_client: Any, *, timeout_per_retry: float, node_selectors: Any) -> Any:
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end:
-            try:
-                if gcs_client.get_all_node_info(timeout=timeout_per_retry, node_selectors=node_selectors):
-                    break
-            except RpcError:  # Ray's own question, below, meets it again and says what it is
-                break
-            time.sleep(_POLL_S)
-        return wait(gcs_client, timeout_per_retry=timeout_per_retry, node_selectors=node_selectors)
-
-    node.get_all_node_info_until_retrieved = wait_often
-
-
-def start_the_raylet_first(dashboard: str) -> None:
-    """Have the raylet and its agents, which the cluster waits for, go before what nothing waits for.
-
-    `ray start --head` would start the raylet when the ``dashboard`` has said its address, after seconds of imports; the
-    address is known. Where there are few cores the dashboard, the autoscaler's monitor and the log monitor stand back.
-    """
-    from ray._private import services  # only in Ray's process
+def know_the_dashboard(address: str) -> None:
+    """Have the raylet start before the dashboard has said its ``address``, after seconds of imports."""
+    from ray._private.ray_constants import DASHBOARD_ADDRESS  # only in Ray's process
     from ray.experimental import internal_kv
 
-    ask, start = internal_kv._internal_kv_get, services.start_ray_process
+    ask = internal_kv._internal_kv_get
 
     def get(key: Any, *arguments: Any, **named: Any) -> Any:
-        known = key == services.ray_constants.DASHBOARD_ADDRESS
-        return dashboard.encode() if known else ask(key, *arguments, **named)
-
-    def start_ray_process(command: list[str], process_type: str, *arguments: Any, **named: Any) -> Any:
-        first = ["nice", "--adjustment=10"] if process_type in _BEHIND else []
-        return start([*first, *command], process_type, *arguments, **named)
+        return address.encode() if key == DASHBOARD_ADDRESS else ask(key, *arguments, **named)
 
     internal_kv._internal_kv_get = get
-    services.start_ray_process = start_ray_process
+
+
+def know_the_head(temp_dir: str) -> None:
+    """Have a worker's raylet start beside the head's, and not after it.
+
+    `ray start` would wait, looking every 2 s, until the head's raylet has registered (ray/_private/node.py), and then
+    ask it for nothing but where it keeps its files: ``temp_dir``.
+    """
+    from ray._private import node, utils  # only in Ray's process
+    from ray._private.ray_constants import KV_NAMESPACE_SESSION
+
+    def head(gcs_client: Any, **_: Any) -> list[SimpleNamespace]:
+        name = utils.internal_kv_get_with_retry(gcs_client, "session_name", KV_NAMESPACE_SESSION, num_retries=1)
+        return [SimpleNamespace(state=None, temp_dir=temp_dir, session_dir=os.path.join(temp_dir, name.decode()))]
+
+    if hasattr(node, "get_all_node_info_until_retrieved"):
+        node.get_all_node_info_until_retrieved = head

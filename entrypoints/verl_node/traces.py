@@ -9,12 +9,17 @@ _WORD_BYTES = 4096
 _WORD_LENGTH = 200
 
 
+def folder(run_dir: Path, number: int, host: str) -> Path:
+    """Return a node's folder in the run directory; node.sh makes it."""
+    return run_dir / "nodes" / f"{number}-{host}"
+
+
 class Traces:
     """The folders of the nodes in the run directory; by hand, or where it is not shared, there is nothing in them."""
 
     def __init__(self, run_dir: Path | None, hosts: Sequence[str]) -> None:
         self._folders = {
-            number: run_dir / "nodes" / f"{number}-{host}" for number, host in enumerate(hosts) if run_dir is not None
+            number: folder(run_dir, number, host) for number, host in enumerate(hosts) if run_dir is not None
         }
 
     def bringing(self, numbers: Iterable[int]) -> bool:

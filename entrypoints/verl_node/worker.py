@@ -101,7 +101,8 @@ class _Worker:
             share=self.node.share(),
             temp_dir=self.node.settings.ray_temp_dir,
         )
-        ray.start(argv, self.node.ray_environment(order["gcs"], order["env"]))
+        env = self.node.ray_environment(order["gcs"], order["env"])
+        ray.start(argv, {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]})  # for ray_hook.py
         return await unless(ray.watch(), story=self._serve(ray))
 
     async def _serve(self, ray: Ray) -> Verdict:

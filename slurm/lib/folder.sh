@@ -8,11 +8,11 @@ readonly FOLDER_LEAST_KIB=65536
 # before the folder gets its name, so nobody takes a new folder for a stale one.
 folder::make() {
     local -r parent=${VERLJOB_LOCAL:-/tmp}
-    local fresh
+    local -r fresh=$parent/.verljob-new.$SLURM_JOB_ID-$SLURM_NODEID-$RANDOM$RANDOM
     folder::_sweep "$parent"
-    fresh=$(mktemp -d -- "$parent/.verljob-new.XXXXXXXX") \
+    FOLDER_FRESH=$fresh # until it has its name: for folder::remove, which a signal may call while it is being made
+    mkdir -m 700 -- "$fresh" \
         || fail 77 "cannot make a folder in $parent" "export VERLJOB_LOCAL=a node-local folder that you may write"
-    FOLDER_FRESH=$fresh # until it has its name: for folder::remove
     exec 4< "$fresh"
     flock --nonblock 4
     if ! folder::_fill "$fresh"; then

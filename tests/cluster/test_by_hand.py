@@ -41,8 +41,8 @@ def test_two_machines_meet_by_the_printed_line(machines: Cluster, environment: d
     start(machines, "n2", image, [*shlex.split(line[1]), "--gpus", "1"])
 
     wait_until(lambda: "ready at" in said(machines, "n1"), 120, "whole cluster", lambda: said(machines, "n1"))
-    status = machines.host("n1").run(["docker", "exec", NAME, "ray", "status"])
-    assert status.stdout.count("node_") == 2
+    status = ["docker", "exec", NAME, "ray", "status"]  # told by the autoscaler, which looks every few seconds
+    wait_until(lambda: machines.host("n1").run(status).stdout.count("node_") == 2, 30, "both nodes in `ray status`")
 
     machines.host("n1").run(["docker", "kill", "--signal", "TERM", NAME])
 

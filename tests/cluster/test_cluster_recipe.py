@@ -52,9 +52,10 @@ def test_main_ppo_is_submitted_by_the_printed_line_and_seen_by_ray_job(standing:
 
 
 def test_ray_status_counts_both_nodes(standing: Launch) -> None:
-    output = in_container(standing, ["ray", "status"])
+    def seen() -> str:  # by the autoscaler, which looks every few seconds
+        return in_container(standing, ["ray", "status"]).stdout
 
-    assert output.stdout.count("node_") == 2, output.stdout + output.stderr
+    wait_until(lambda: seen().count("node_") == 2, 30, "both nodes in `ray status`", seen)
 
 
 def test_the_output_has_the_ssh_line_for_the_dashboard(standing: Launch) -> None:

@@ -12,6 +12,11 @@ import time
 from tests.shell.supervised import ENTRYPOINTS, Job
 
 LASTING = "echo trains; exec sleep 300"
+PLATFORM_WITH_USE = """
+from dataclasses import replace
+from verl_node import platforms
+platforms.PLATFORMS["cpu"] = replace(platforms.PLATFORMS["cpu"], use_command=("echo", "90, 1024"))
+"""
 
 
 def wait_until_nothing_is_left(job: Job, timeout_s: float = 10.0) -> None:
@@ -46,13 +51,11 @@ def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
 
 
 def test_a_step_brings_a_row_for_the_gpus_of_every_node(job: Job) -> None:
-    smi = job.folder / "bin" / "nvidia-smi"
-    smi.parent.mkdir()
-    smi.write_text("#!/bin/sh\necho '90, 1024'\n")
-    smi.chmod(0o755)
+    (job.folder / "site").mkdir(exist_ok=True)
+    (job.folder / "site" / "sitecustomize.py").write_text(PLATFORM_WITH_USE)
     row = '{"step": 3, "data": {}}'
     both_rows = f"until [ $(wc -l < {job.run_dir}/metrics.jsonl) = 2 ]; do sleep 0.05; done"
-    job.start(FAKE_TRAINING=f"echo '{row}' > $VERL_FILE_LOGGER_PATH; {both_rows}", PATH=f"{smi.parent}:{job.path}")
+    job.start(FAKE_TRAINING=f"echo '{row}' > $VERL_FILE_LOGGER_PATH; {both_rows}")
 
     assert job.end(0) == 0
     rows = [json.loads(line) for line in (job.run_dir / "metrics.jsonl").read_text().splitlines()]
