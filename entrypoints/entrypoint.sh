@@ -16,9 +16,11 @@ _export_secrets() {
     done < "$SECRETS"
 }
 
-# A .pth file puts our packages on sys.path; an interpreter of the user's own (VERLJOB_… or a venv) has none.
+# A .pth file puts our packages on sys.path; an interpreter of the user's own (VERLJOB_… or a venv) has none. Python is
+# not asked where PYTHONPATH names them: that takes as long as the rest of this script.
 _find_packages() {
-    [[ -d $PACKAGES ]] || PACKAGES=$(dirname -- "$PACKAGES")
+    [[ -d $PACKAGES ]] || PACKAGES=${PACKAGES%/*}
+    [[ :${PYTHONPATH:-}: != *":$PACKAGES:"* ]] || return 0
     python3 -c 'import importlib.util as u, sys; sys.exit(u.find_spec("verl_node") is None)' \
         || export PYTHONPATH=$PACKAGES${PYTHONPATH:+:$PYTHONPATH}
 }

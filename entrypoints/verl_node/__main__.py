@@ -10,11 +10,12 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from typing import Any
 
-from verl_node import head, heart, lease, masking, standstill, strain, tree, worker
+from verl_node import heart, lease, masking, standstill, strain, tree
 from verl_node.errors import NodeError
 from verl_node.masking import Masking
 from verl_node.node import Node
@@ -44,7 +45,7 @@ async def _live(node: Node) -> int:
     watchers = [signals.watch(), standstill.watch(node.host)]
     watchers += [lease.watch(node.settings.lease)] if node.settings.lease else []
     try:
-        verdict = await unless(*watchers, story=worker.follow(node) if node.settings.joins else head.lead(node))
+        verdict = await unless(*watchers, story=_story(node))
         code = 0 if node.settings.joins else verdict.code  # a worker that heard how the job ended did its part
     except NodeError as error:
         verdict = Verdict.of(error, stage=node.journal.phase, host=node.host)
@@ -59,6 +60,17 @@ async def _live(node: Node) -> int:
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code
+
+
+def _story(node: Node) -> Coroutine[Any, Any, Verdict]:
+    """Return what this node does; a worker does without what the head alone needs, half of its CPU time at start."""
+    if node.settings.joins:
+        from verl_node import worker
+
+        return worker.follow(node)
+    from verl_node import head
+
+    return head.lead(node)
 
 
 def _mistake(node: Node, error: Exception) -> Verdict:

@@ -5,8 +5,8 @@
 container::run() {
     runtime::start_argv
     runtime::say_unlimited
-    export VERLJOB_CONTAINER_BEGAN_MS
-    VERLJOB_CONTAINER_BEGAN_MS=$(date +%s%3N)
+    process::now
+    export VERLJOB_CONTAINER_BEGAN_MS=$NOW_MS
     lease::hold
     [[ -z $ENDING ]] || exit 143
     "${RUNTIME_ARGV[@]}" 9<&- 8<&- &

@@ -101,11 +101,12 @@ devices::_optional() {
 devices::_groups() {
     local path gid
     local -a gids=()
-    for gid in $(id -G); do gids[gid]=1; done
+    account::gids
+    for gid in "${ACCOUNT_GIDS[@]}"; do gids[gid]=1; done
     for path in ${CONTAINER_DEVICES[@]+"${CONTAINER_DEVICES[@]}"}; do
         # A folder stands for the devices in it. A placeholder of a dry run has no group.
         for gid in $(stat -c %g -- "$path" "$path"/* 2> /dev/null); do gids[gid]=1; done
     done
-    unset "gids[$(id -g)]" 'gids[0]'
+    unset "gids[${ACCOUNT_GIDS[0]}]" 'gids[0]'
     CONTAINER_GROUPS=(${gids[@]+"${!gids[@]}"})
 }

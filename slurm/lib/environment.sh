@@ -55,5 +55,5 @@ environment::strangers() {
                 [[ ! $name =~ ^(SLURM|SBATCH|SRUN|PMI|VERLJOB_) ]] || environment::wanted "$name" || printf '%s\n' "$name"
                 ;;
         esac
-    done < <(compgen -e | sort)
+    done < <(compgen -e)
 }

@@ -4,7 +4,9 @@
 
 # Sets IMAGE_ID, or ends with 66.
 image::bring() {
-    local -r began_ms=$(date +%s%3N)
+    local began_ms
+    process::now
+    began_ms=$NOW_MS
     runtime::available
     if [[ $VERLJOB_IMAGE == /* || ($VERLJOB_IMAGE == */* && -f $VERLJOB_IMAGE) ]]; then
         say::note "taking $VERLJOB_IMAGE"
@@ -15,7 +17,8 @@ image::bring() {
     fi
     runtime::is_ours "$IMAGE_ID" || fail 64 "$VERLJOB_IMAGE is no image of this toolkit: $RUNTIME_SAID" "$(runtime::ways)"
     say::note "image $VERLJOB_IMAGE is $IMAGE_ID"
-    export VERLJOB_IMAGE_DIGEST=$IMAGE_ID VERLJOB_IMAGE_MS=$(($(date +%s%3N) - began_ms))
+    process::now
+    export VERLJOB_IMAGE_DIGEST=$IMAGE_ID VERLJOB_IMAGE_MS=$((NOW_MS - began_ms))
 }
 
 # A name without a slash belongs to no registry; one with a digest needs no second look when the node has it.

@@ -12,7 +12,7 @@ mounts::collect() {
     mounts::_or_empty "$HOME" home
     mounts::_or_empty "$SLURM_SUBMIT_DIR" work
     for path in "$VERLJOB_RUN_DIR" "${VERLJOB_CHECKPOINTS:-$VERLJOB_RUN_DIR}" "$VERLJOB_DATA" "$HF_HOME"; do
-        [[ -n ${VERLJOB_DRY_RUN:-} ]] || mkdir -p -- "$path" || fail 77 "cannot make $path on $HOST" "name a folder that you may write"
+        [[ -n ${VERLJOB_DRY_RUN:-} || -d $path ]] || mkdir -p -- "$path" || fail 77 "cannot make $path on $HOST" "name a folder that you may write"
         mounts::_add "$path" "$path" rw
     done
     mounts::_of_the_user

@@ -49,6 +49,16 @@ process::stopped() {
     [[ ${line##*) } == T* ]]
 }
 
+# Sets NOW_MS, milliseconds of the epoch; bash has a clock of its own since 5.0.
+process::now() {
+    local -r clock=${EPOCHREALTIME:-}
+    if [[ -n $clock ]]; then
+        NOW_MS=${clock//[!0-9]/} NOW_MS=${NOW_MS%???}
+    else
+        NOW_MS=$(date +%s%3N)
+    fi
+}
+
 # usage: process::run COMMAND…
 # Runs a long command such as a pull so that a signal to this script is acted on at once.
 process::run() {

@@ -36,14 +36,14 @@ runtime::is_ours() {
 }
 
 # usage: bare::_place TARGET
-# Prints where on the node lies what a container would see as TARGET.
+# Sets BARE_PLACE: where on the node lies what a container would see as TARGET.
 bare::_place() {
     local mount source target
     for mount in "${CONTAINER_MOUNTS[@]}"; do
         IFS=$'\t' read -r source target _ <<< "$mount"
-        [[ $target != "$1" ]] || { printf '%s' "$source"; return; }
+        [[ $target != "$1" ]] || { BARE_PLACE=$source && return; }
     done
-    printf '%s' "$1"
+    BARE_PLACE=$1
 }
 
 # Nothing can be shown at another path than its own. What docs/flow.md places in the container is named by variables.
@@ -62,22 +62,27 @@ bare::_require_own_paths() {
 # Sets RUNTIME_ARGV to COMMAND in the environment's place. Its variables stay as the step has them, but for Slurm's and
 # the toolkit's that no container gets, and for secrets, which entrypoint.sh reads from their file.
 bare::_enter() {
-    local name
-    local -r folder=$(bare::_place /run/verljob/lease)
+    local name folder
+    bare::_place /run/verljob/lease
+    folder=${BARE_PLACE%/*}
     RUNTIME_ARGV=(env)
     while IFS= read -r name; do RUNTIME_ARGV+=(-u "$name"); done < <(environment::strangers)
     for name in PYTHONHOME VIRTUAL_ENV; do RUNTIME_ARGV+=(-u "$name"); done
     for name in "${CONTAINER_ENV[@]}"; do
-        [[ ${!name-} != /run/verljob/* ]] || RUNTIME_ARGV+=("$name=$(bare::_place "${!name}")")
+        [[ ${!name-} != /run/verljob/* ]] || { bare::_place "${!name}" && RUNTIME_ARGV+=("$name=$BARE_PLACE"); }
     done
-    RUNTIME_ARGV+=("HOME=$(bare::_place "$HOME")" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
-        "VERLJOB_SECRETS=${folder%/*}/secrets" "VERLJOB_OUT=${folder%/*}/out" "TMPDIR=${folder%/*}/tmp"
-        "VERLJOB_RAY_TEMP_DIR=${folder%/*}/tmp" "$@")
+    bare::_place "$HOME"
+    RUNTIME_ARGV+=("HOME=$BARE_PLACE" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
+        "VERLJOB_SECRETS=$folder/secrets" "VERLJOB_OUT=$folder/out" "TMPDIR=$folder/tmp" "VERLJOB_RAY_TEMP_DIR=$folder/tmp" "$@")
 }
 
 runtime::start_argv() {
-    local -r work=$(bare::_place "$CONTAINER_WORKDIR") temporary=$(bare::_place /tmp)
+    local work temporary
     bare::_require_own_paths
+    bare::_place "$CONTAINER_WORKDIR"
+    work=$BARE_PLACE
+    bare::_place /tmp
+    temporary=$BARE_PLACE
     # shellcheck disable=SC2016 # expands there
     bare::_enter bash -c 'cd -- "$0" && exec "$@"' "$work" "$VERLJOB_HOME/entrypoints/entrypoint.sh" node
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0

@@ -15,7 +15,7 @@ runtime::available() {
 }
 
 runtime::start_argv() {
-    oci::run "$UID:$(id -g)"
+    oci::run "$UID:${ACCOUNT_GIDS[0]}"
     oci::each --group-add ${CONTAINER_GROUPS[@]+"${CONTAINER_GROUPS[@]}"}
     ((${#CONTAINER_GPUS[@]} == 0)) || RUNTIME_ARGV+=(--gpus "\"device=$(IFS=,; printf '%s' "${CONTAINER_GPUS[*]}")\"")
     oci::mounts

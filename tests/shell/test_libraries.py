@@ -6,13 +6,14 @@ import os
 import re
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.shell.rig import CHECKOUT, Rig
 
-DEVICES = "say verdict table devices"
+DEVICES = "say verdict table account devices"
 PORTS = "say verdict ports"
 SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
 UUIDS = ["GPU-aaaa", "GPU-bbbb", "GPU-cccc"]
@@ -284,3 +285,18 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
     ]
 
     assert [line.partition(" ")[0] for line in named] == ["training.sh:"]  # printed, never run
+
+
+@pytest.mark.parametrize("clock", ["", "EPOCHREALTIME=1700000000,123456"], ids=["its own", "in another locale"])
+def test_the_clock_counts_milliseconds(rig: Rig, clock: str) -> None:
+    done = rig.source("process", f"unset EPOCHREALTIME\n{clock}\nprocess::now\nprintf '%s' \"$NOW_MS\"")
+
+    assert done.stdout == "1700000000123" if clock else abs(int(done.stdout) / 1000 - time.time()) < 10
+
+
+def test_the_accounts_own_group_comes_first(rig: Rig) -> None:
+    done = rig.source("account", "account::gids\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
+
+    gids = [int(gid) for gid in done.stdout.split()]
+    assert gids[0] == os.getgid()
+    assert set(gids) == {os.getgid(), *os.getgroups()}

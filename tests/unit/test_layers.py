@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,14 @@ def test_a_part_never_imports_another(part: str) -> None:
 @pytest.mark.parametrize("module", ["__main__", "node", "head", "worker", "settings", "process", "formation"])
 def test_the_supervisor_imports_neither_ray_nor_torch(module: str) -> None:
     assert not imported(PARTS["verl_node"] / f"{module}.py") & {"ray", "torch", "transformers", "verl"}
+
+
+def test_a_worker_does_without_the_modules_of_the_head() -> None:
+    script = "import sys, verl_node.__main__, verl_node.worker; print(*sys.modules)"
+    environ = {"PYTHONPATH": str(PARTS["verl_node"].parent)}
+    loaded = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+
+    assert not {"verl_node.head", "verl_node.training", "yaml"} & set(loaded.stdout.split())
 
 
 def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:

@@ -32,6 +32,12 @@ def test_node_is_verl_node_with_its_flags_and_the_secrets(environ: dict[str, str
     assert said == f"-m verl_node --head --nodes 2 from {ENTRYPOINT.parent} with hf_a=b c\n"
 
 
+def test_python_is_not_asked_for_packages_that_pythonpath_names(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "python3").write_text('#!/bin/sh\necho "$1 from $PYTHONPATH"\n')
+
+    assert enter({**environ, "PYTHONPATH": f"/a:{ENTRYPOINT.parent}"}, "node") == f"-m from /a:{ENTRYPOINT.parent}\n"
+
+
 def test_anything_else_is_run_as_it_stands(environ: dict[str, str]) -> None:
     assert enter(environ, "printf", "%s|", "a b", "c") == "a b|c|"
 

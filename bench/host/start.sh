@@ -1,0 +1,62 @@
+#!/bin/bash
+# usage: bench-host NODES
+# Makes this container a Slurm cluster: munged and slurmctld, and NODES slurmd beside them. Each has a network, a /tmp
+# and processes of its own, as a node has: an address by route, ports that nobody else takes, a short /proc.
+set -Eeuo pipefail
+
+readonly NODES=$1 BRIDGE=nodes NET=10.99.0
+
+munge() {
+    (umask 077 && head --bytes=1024 /dev/urandom > /etc/munge/munge.key)
+    chown munge:munge /etc/munge/munge.key
+    install -d -o munge -g munge -m 0755 /run/munge
+    chpst -u munge:munge munged
+}
+
+# The rehearsal cluster's own configuration, without its stand-in GPUs; %n keeps the nodes' files apart.
+slurm_config() {
+    install -d -o slurm -g slurm -m 0755 /var/spool/slurmctld
+    sed -e "s/@NODES@/n[1-$NODES]/" -e '/^GresTypes/d' -e 's/ Gres=[^ ]*//' -e 's|^\(SlurmdSpoolDir=.*\)|\1/%n|' \
+        /usr/share/testbed/slurm.conf > /etc/slurm/slurm.conf
+    echo 'SlurmdPidFile=/run/slurmd.%n.pid' >> /etc/slurm/slurm.conf
+}
+
+network() {
+    local id
+    ip link add "$BRIDGE" type bridge
+    ip address add "$NET.1/24" dev "$BRIDGE"
+    ip link set "$BRIDGE" up
+    {
+        printf '127.0.0.1 localhost\n%s.1 login\n' "$NET"
+        for ((id = 1; id <= NODES; id++)); do printf '%s.%d n%d\n' "$NET" $((id + 100)) "$id"; done
+    } > /etc/hosts
+}
+
+# usage: node ID
+node() {
+    local -r name=n$1
+    ip netns add "$name"
+    ip link add "$name" type veth peer name eth0 netns "$name"
+    ip link set "$name" master "$BRIDGE" up
+    ip -n "$name" link set lo up
+    ip -n "$name" address add "$NET.$(($1 + 100))/24" dev eth0
+    ip -n "$name" link set eth0 up
+    ip -n "$name" route add default via "$NET.1"
+    mkdir -p "/var/spool/slurmd/$name"
+    # shellcheck disable=SC2016 # expands there
+    nsenter --net="/run/netns/$name" unshare --mount --uts --pid --fork --mount-proc bash -c \
+        'hostname "$0" && mount -t tmpfs -o mode=1777 tmp /tmp && exec tini -- slurmd -D -N "$0"' "$name" &
+}
+
+_main() {
+    local id
+    munge
+    slurm_config
+    network
+    install -d -o submitter -g submitter -m 0755 /home/submitter
+    chpst -u slurm:slurm slurmctld -D &
+    for ((id = 1; id <= NODES; id++)); do node "$id"; done
+    wait
+}
+
+_main "$@"
