@@ -34,6 +34,11 @@ def left(cluster: Cluster, nodes: Iterable[str]) -> list[str]:
     return found
 
 
+def without_files(found: Iterable[str]) -> list[str]:
+    """Those among them that work, or hold something: no mere files."""
+    return [line for line in found if line.split()[1] not in ("file", "port")]
+
+
 def wait_clean(cluster: Cluster, nodes: Iterable[str], timeout_s: float) -> tuple[float, list[str]]:
     """Wait until nothing is left; return how long that took, and what is left at the deadline."""
     nodes = list(nodes)

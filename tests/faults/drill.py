@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from slurm.testbed import Cluster
-from tests.cluster.launches import Launch, wait_until
+from tests.cluster.launches import Launch, submit, wait_until
 from tests.faults import aftermath
 from tests.faults.kinds import Kind
 from tests.faults.neighbour import Neighbour
@@ -18,6 +18,8 @@ from tests.faults.scene import STARTS_S, Runtime, Scene
 HANGS_S = 90.0
 """When a job that should have ended is given up; it is cancelled then."""
 IDLE_S = 60
+BACK_S = 6.0
+"""How long a node.sh that was not killed takes for its end, with something to spare."""
 LOST_S = 180
 """Slurm's SlurmdTimeout of the rehearsal cluster is a minute, and it looks once in a while."""
 GOING = ("RUNNING", "CONFIGURING")
@@ -60,9 +62,11 @@ def drill(kind: Kind, ground: Ground, *, patience: float = 1.0) -> Outcome:
         outcome.problems += dirt
         if kind.state == "NODE_FAIL":
             wait_until(lambda: ground.cluster.job(scene.job.id).state == kind.state, LOST_S, "NODE_FAIL")
-    if scene.frozen or outcome.problems:
+    if scene.frozen:
         ground.cluster.wait_ready(timeout_s=IDLE_S + HANGS_S)
-        outcome.problems += aftermath.wait_clean(ground.cluster, nodes, aftermath.CLEAN_S)[1]
+        outcome.problems += _returned(scene)
+    elif outcome.problems:
+        ground.cluster.wait_ready(timeout_s=IDLE_S)
     _judge(kind, scene.job, outcome)
     if kind.spares:
         outcome.problems += ground.neighbour.troubled(nodes)
@@ -96,6 +100,24 @@ def _end(kind: Kind, scene: Scene, began: float, outcome: Outcome, patience: flo
     outcome.end_s = time.monotonic() - began
     if outcome.end_s > limit_s:
         outcome.problems.append(f"it took {outcome.end_s:.1f} s, at most {limit_s:.0f} s are allowed")
+
+
+def _returned(scene: Scene) -> list[str]:
+    """What is left on machines that are back.
+
+    Slurm kills node.sh in the moment that a lost machine is back, often before it can act (SIGKILL by slurmstepd, seen
+    with strace). The container has ended by its lease then; the files wait for the account's next job there.
+    """
+    nodes = sorted(scene.frozen)
+    if not aftermath.wait_clean(scene.cluster, nodes, BACK_S)[1]:
+        return []
+    alive = aftermath.wait_for(
+        lambda: aftermath.without_files(aftermath.left(scene.cluster, nodes)), aftermath.CLEAN_S
+    )[1]
+    for node in nodes:
+        flags = ["--nodes=1", f"--nodelist={node}", "--gpus-per-node=1"]
+        submit(scene.cluster, [scene.stub], flags=flags, environment=scene.runtime.environment()).wait(STARTS_S)
+    return alive + aftermath.wait_clean(scene.cluster, nodes, aftermath.CLEAN_S)[1]
 
 
 def _over(job: Launch) -> Callable[[], bool]:

@@ -115,7 +115,7 @@ KINDS: tuple[Kind, ...] = (
          runtimes=ENGINE),
     # --- a machine ---
     Kind("worker-frozen", "a worker's machine stands still", 76, "cluster", WORKER, ("n2 was lost", "no sign of life"),
-         "the head: the control channel, 8 s", now.freeze(WORKER), limit_s=VANISHED_S, quick=True),
+         "the head: the control channel, 8 s", now.freeze(WORKER), limit_s=VANISHED_S, logs=False, quick=True),
     Kind("head-frozen", "the first node's machine stands still", 76, "cluster", HEAD,
          ("n1 was lost", "no sign of life"),
          "a worker: the control channel, 8 s; Slurm: SlurmdTimeout", now.freeze(HEAD), limit_s=VANISHED_S,
