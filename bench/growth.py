@@ -4,9 +4,9 @@
     .venv/bin/python bench/growth.py --against guide --nodes 8
 
 Real launch.sh, srun and node.sh on up to 32 slurmd in one container, each with a network, a /tmp and processes of its
-own; a stand-in takes Ray's times (bench/standin_ray.py). A launch lasts from sbatch to the head's event that the
-cluster is checked. All nodes share the cores of this machine, on a cluster each has its own: so the line is also fitted
-to what is left of the seconds without the CPU seconds over the cores. Prints a line a size and, last, the slopes; with
+own; a stand-in takes Ray's times (bench/standin_ray.py has its settings). A launch lasts from sbatch to the head's event
+that the cluster is checked. All nodes share this machine's cores, and on a cluster each has its own: so the line is also
+fitted to the seconds without the CPU seconds over the cores. Prints a line a size and, last, the slopes; with
 `--against guide` the ratio to the guides' procedure (bench/guide.sh), in turns.
 """
 
@@ -21,7 +21,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench import standin_ray
 from bench.crowd import Crowd, Launch
 
 CORES = os.cpu_count() or 1
@@ -84,12 +83,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 8, 16, 32])
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--against", choices=["guide"])
-    parser.add_argument("--head-s", type=float, default=standin_ray.HEAD_S, help="ray start --head")
-    parser.add_argument("--gcs-s", type=float, default=standin_ray.GCS_S, help="the part of it before its GCS answers")
-    parser.add_argument("--join-s", type=float, default=standin_ray.JOIN_S, help="ray start --address")
     options = parser.parse_args()
-    times = {"HEAD": options.head_s, "GCS": options.gcs_s, "JOIN": options.join_s}
-    crowd = Crowd(max(options.nodes), {f"STANDIN_RAY_{name}_S": str(seconds) for name, seconds in times.items()})
+    ray = {name: value for name, value in os.environ.items() if name.startswith("STANDIN_RAY_")}
+    crowd = Crowd(max(options.nodes), ray)
     crowd.up("verljob-base:bookworm")
     try:
         crowd.wait_ready()
