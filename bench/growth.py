@@ -4,10 +4,10 @@
     .venv/bin/python bench/growth.py --against guide --nodes 8
 
 Real launch.sh, srun and node.sh on up to 32 slurmd in one container, each with a network, a /tmp and processes of its
-own; a stand-in takes Ray's times (bench/standin_ray.py has its settings). A launch lasts from sbatch to the head's event
-that the cluster is checked. All nodes share this machine's cores, and on a cluster each has its own: so the line is also
-fitted to the seconds without the CPU seconds over the cores. Prints a line a size and, last, the slopes; with
-`--against guide` the ratio to the guides' procedure (bench/guide.sh), in turns.
+own; a stand-in takes Ray's times (bench/standin_ray.py has its settings). A launch lasts from sbatch to the event of
+the head that the cluster is checked. All nodes share this machine's cores, and on a cluster each has its own: so the
+line is also fitted to the seconds without the CPU seconds over the cores. Prints a line a size and, last, the slopes;
+with `--against guide` the ratio to the guides' procedure (bench/guide.sh), in turns.
 """
 
 from __future__ import annotations
