@@ -141,8 +141,7 @@ def _judge(kind: Kind, job: Launch, outcome: Outcome) -> None:
     outcome.state = ended.state
     expect(outcome, "state", ended.state, kind.state)
     if not kind.told.startswith("nodes/"):
-        wanted = kind.code if kind.job_code is None else kind.job_code
-        expect(outcome, "Slurm's exit code", str(ended.code), str(wanted))
+        expect(outcome, "Slurm's exit code", str(ended.code), kind.job_code or str(kind.code))
     last = (job.output().strip().splitlines() or [""])[-1]
     told = _verdict(kind, job, last)
     outcome.code, outcome.cause = int(told.get("code", -1)), told.get("cause", "")

@@ -33,8 +33,8 @@ class Kind:
     nodes: int = 2
     limit_s: float = SOON_S
     state: str = "FAILED"
-    job_code: int | None = None
-    """What Slurm says where it is not ``code``."""
+    job_code: str = ""
+    """What Slurm says where it is not ``code``; several by `|`."""
     told: str = "output and result.json"
     logs: bool = True
     """Whether Ray ran, so that its logs have to be in the run directory."""
@@ -86,14 +86,15 @@ KINDS: tuple[Kind, ...] = (
          "supervisor: state of its parent, 5 s", stop(HEAD, INIT), nodes=1, runtimes=CONTAINERS),
     Kind("node-sh-killed-head", "SIGKILL of node.sh on the head", 76, "launch", HEAD, ("node.sh was killed on n1",),
          "supervisor: the lease ended; launch.sh: no last word", kill(HEAD, NODE_SH), quick=True),
-    Kind("node-sh-killed-worker", "SIGKILL of node.sh on a worker", 76, "launch", HEAD,
-         ("node.sh was killed on n2",), "supervisor: the lease ended; launch.sh: no last word", kill(WORKER, NODE_SH)),
+    Kind("node-sh-killed-worker", "SIGKILL of node.sh on a worker", 76, "launch|cluster", f"{HEAD}|{WORKER}",
+         ("node.sh was killed on n2|n2 was lost: The lease .* ended",),
+         "supervisor: the lease ended; launch.sh: no last word", kill(WORKER, NODE_SH)),
     Kind("node-sh-stopped-head", "SIGSTOP of node.sh on the head", 76, "cluster", HEAD, ("node.sh", "no sign of life"),
          "supervisor: the lease, 4 s", stop(HEAD, NODE_SH), quick=True),
     Kind("node-sh-stopped-worker", "SIGSTOP of node.sh on a worker", 76, "cluster", WORKER,
          ("node.sh", "no sign of life"), "supervisor: the lease, 4 s", stop(WORKER, NODE_SH)),
     Kind("launch-sh-killed", "SIGKILL of launch.sh", 143, "container|train", HEAD, ("launch.sh was killed",),
-         "Slurm: the batch script ended", kill(HEAD, LAUNCH_SH), job_code=0, told="result.json", quick=True),
+         "Slurm: the batch script ended", kill(HEAD, LAUNCH_SH), job_code="0", told="result.json", quick=True),
     Kind("launch-sh-stopped", "SIGSTOP of launch.sh", 76, "container", HEAD, ("launch.sh", "was stopped"),
          "node.sh on the head: its state, 5 s", stop(HEAD, LAUNCH_SH)),
     Kind("srun-killed", "SIGKILL of srun", 76, "launch", HEAD, ("srun was killed on n1",),
@@ -158,16 +159,16 @@ KINDS: tuple[Kind, ...] = (
          "node.sh", prepare=before.engine_closed, starts=False, logs=False, runtimes=ENGINE, quick=True),
     # --- Slurm ---
     Kind("cancelled", "scancel", 143, "container|train", HEAD, ("scancel or preemption",), "Slurm: TERM to all",
-         now.cancel, state="CANCELLED", job_code=0),
+         now.cancel, state="CANCELLED", job_code="0|143"),
     Kind("signalled", "scancel --signal=TERM, as a preemption begins", 143, "container|train", HEAD,
          ("signal from outside|SIGTERM",), "every node: TERM", now.signal_job("TERM")),
     Kind("step-killed", "scancel --signal=KILL", 143, "container|train", HEAD, ("scancel or preemption",),
-         "Slurm: the job is cancelled", now.signal_job("KILL"), state="CANCELLED", job_code=0),
+         "Slurm: the job is cancelled", now.signal_job("KILL"), state="CANCELLED", job_code="0|143"),
     Kind("requeued", "scontrol requeue, as a preemption goes on", 143, "container|train", HEAD,
          ("scancel or preemption|SIGTERM|launch.sh was killed",), "Slurm: TERM to all", now.requeue,
-         before.allowed_to_requeue, state="PENDING|CANCELLED", job_code=0, told="result.json"),
+         before.allowed_to_requeue, state="PENDING|CANCELLED", job_code="0", told="result.json"),
     Kind("time-limit", "the wall time is reached", 143, "container|train", HEAD, ("time limit",), "Slurm: TERM to all",
-         prepare=before.short_time, nodes=1, limit_s=150, state="TIMEOUT", job_code=0),
+         prepare=before.short_time, nodes=1, limit_s=150, state="TIMEOUT", job_code="0"),
 )  # fmt: skip
 
 

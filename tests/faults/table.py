@@ -19,8 +19,8 @@ def markdown(kinds: Iterable[Kind]) -> str:
     ]
     for kind in kinds:
         stage, state = kind.stage.replace("|", " or "), kind.state.replace("|", " or ")
-        if kind.job_code is not None:
-            state += f" {kind.job_code}" if kind.state == "FAILED" else ""
+        if kind.job_code and kind.state == "FAILED":
+            state += f" {kind.job_code}"
         limit = f"{kind.limit_s:.0f} s"
         lines.append(f"| {kind.fault} | {kind.code}, {stage} | {limit} | {kind.seen_by} | {kind.told} | {state} |")
     return "\n".join(lines) + "\n"
