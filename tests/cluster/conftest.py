@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,9 @@ from tests.cluster.launches import HOME, STEPS, Launch, saved, submit, wait_unti
 NODES = 2
 READY_S = 120
 TRAINING_S = 600
+REQUEUED_S = 2
+"""A job that starts in the second of its requeue fails: slurmctld says "Killing non-startable batch JobId=…:
+Job credential revoked" (3 of 40 jobs that were told `StartTime=now` at once, none of 40 after two seconds)."""
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +95,7 @@ def training(cluster: Cluster, environment: dict[str, str]) -> Launch:
     login = cluster.host("login")
     login.run(["scancel", "--batch", "--signal=USR1", str(launch.id)])
     wait_until(lambda: cluster.job(launch.id).state == "PENDING", TRAINING_S, "requeue", launch.last_words)
+    time.sleep(REQUEUED_S)
     login.run(["scontrol", "update", f"JobId={launch.id}", "StartTime=now"])  # Slurm would hold it for two minutes
     launch.wait(TRAINING_S)
     return launch

@@ -51,8 +51,8 @@ class Launch:
         return self.read(path, missing="")
 
     def last_words(self) -> str:
-        """The end of its output, for the message of a test: reports are cut, and the end is what tells."""
-        return "\n".join(["", *self.output().splitlines()[-LAST_LINES:]])
+        """The end of its output and what Slurm says, for a test's message: reports are cut from the front."""
+        return "\n".join(["", *self.output().splitlines()[-LAST_LINES:], str(self.cluster.job(self.id))])
 
     def read(self, path: str, *, missing: str | None = None) -> str:
         """A file of the login node; ``path`` is taken from the run directory."""
