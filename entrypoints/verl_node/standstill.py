@@ -7,12 +7,12 @@ import asyncio
 from verl_node import tree
 from verl_node.errors import ClusterLost
 
-_LOOK_S = 1.0
-_LOOKS = 5  # counted and not timed: we may have been stopped together with them
+_LOOK_S = 2.0  # a look reads every process of the node: half of what a supervisor takes
+_LOOKS = 2  # counted and not timed: we may have been stopped together with them
 
 
 async def watch(host: str) -> None:
-    """Wait for a process that stays stopped for 5 s. Raises ClusterLost; one under a debugger is not stopped."""
+    """Wait for a process that stays stopped for 4 s. Raises ClusterLost; one under a debugger is not stopped."""
     seen: dict[int, int] = {}
     while True:
         now = tree.stopped()
@@ -20,7 +20,7 @@ async def watch(host: str) -> None:
         for pid, looks in seen.items():
             if looks > _LOOKS:
                 raise ClusterLost(
-                    f"The process {now[pid]} ({pid} in its container) on {host} was stopped {_LOOKS} s ago.",
+                    f"The process {now[pid]} ({pid} in its container) on {host} was stopped {_LOOKS * _LOOK_S:.0f} s ago.",
                     fix="Look for who sent it SIGSTOP (kill -STOP, a frozen cgroup).",
                     host=host,
                 )

@@ -83,7 +83,7 @@ def _entries() -> dict[int, _Entry]:
 
 
 def _entry(pid: str) -> _Entry | None:
-    """Read one process: by system calls alone, since this is done for all of them every second."""
+    """Read one process: by system calls alone, since this is done for all of them every other second."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:  # ended meanwhile

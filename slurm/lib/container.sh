@@ -13,7 +13,6 @@ container::run() {
     CONTAINER_CLIENT=$!
     trap 'node::_asked_to_end; container::_end' TERM INT
     process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" lease::look || container::_give_up
-    process::end_ticks
     lease::end
     return "$PROCESS_CODE"
 }

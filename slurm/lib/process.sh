@@ -6,39 +6,44 @@
 # Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1 when the script was asked to end and the
 # child is still there GRACE_S after that, or when LOOK, which is called with PID every second, gives it up.
 process::await() {
-    local again=0
-    PROCESS_CODE=0
-    [[ -z ${3:-} ]] || process::_tick
+    local looked=$SECONDS
     while kill -0 "$1" 2> /dev/null; do
         if [[ -n $ENDING ]]; then
             ((SECONDS - ENDING < $2)) || return 1
             sleep 0.1
+        elif [[ -z ${3:-} ]]; then
+            wait "$1" || : # a trapped signal interrupts it: look again
         else
-            wait "$1" && PROCESS_CODE=0 || PROCESS_CODE=$? # a trapped signal interrupts it: look again
-            [[ -z ${3:-} ]] || "$3" "$1" || return 1
+            process::_pause
+            ((SECONDS > looked)) || continue
+            looked=$SECONDS
+            "$3" "$1" || return 1
         fi
     done
-    wait "$1" 2> /dev/null || again=$? # 127: the code was already given out above
-    ((again == 127)) || PROCESS_CODE=$again
+    process::_code "$1"
 }
 
-# Interrupts `wait` every second by USR2, as long as this shell lives. A process of its own, since `read -t` in a shell
-# with traps aborts some versions of bash ("longjmp causes uninitialized stack frame", seen with 5.2.15). It holds
-# nothing open: neither the lease nor a lock nor somebody's output.
-process::_tick() {
-    [[ -z ${PROCESS_TICKER:-} ]] || return 0
-    trap : USR2
-    (
-        exec 0<> <(:) # open at both ends: nothing comes, and it does not end
-        while ! read -r -t 1; do kill -USR2 "$$" || exit 0; done
-    ) > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- &
-    PROCESS_TICKER=$!
-    disown
+# A third of a second, or until a signal is trapped: that interrupts `wait`, and not a command in the foreground. A signal
+# that would interrupt `wait` for PID itself every second costs its exit code now and then (bash 5.2.15 gives out the
+# signal's number for good where the child has just ended), and `read -t` in a shell with traps aborts some versions
+# ("longjmp causes uninitialized stack frame"). It holds nothing open: neither the lease nor a lock nor an output.
+process::_pause() {
+    sleep 0.33 < /dev/null > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- &
+    wait "$!" || : # interrupted
 }
 
-# Safe to call without a ticker.
-process::end_ticks() {
-    [[ -z ${PROCESS_TICKER:-} ]] || kill "$PROCESS_TICKER" 2> /dev/null || : # it dies with the step's other processes
+# usage: process::_code PID
+# Sets PROCESS_CODE to that of a child that has ended.
+process::_code() {
+    local code attempt
+    PROCESS_CODE=''
+    for attempt in 1 2 3; do
+        wait "$1" 2> /dev/null && code=0 || code=$?
+        [[ $code != 127 || -z $PROCESS_CODE ]] || return 0 # some versions of bash give it out once
+        [[ $code != "$PROCESS_CODE" ]] || return 0
+        PROCESS_CODE=$code
+        ((code > 128)) || return 0 # else a signal may have interrupted this very wait
+    done
 }
 
 # usage: process::stopped PID

@@ -34,7 +34,6 @@ step::run() {
     ENDING=${ENDING:+$SECONDS} STEP_TALK_UNTIL=$((SECONDS + 2))
     process::await "$listener" 2 watch::talk || { say::warn "the step still has its stderr open" && kill -KILL "$listener"; }
     watch::hear
-    process::end_ticks
 }
 
 # Who ends this script alone wants the job to end. srun itself answers TERM by killing its tasks at once.

@@ -287,6 +287,23 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
     assert [line.partition(" ")[0] for line in named] == ["training.sh:"]  # printed, never run
 
 
+@pytest.mark.parametrize("end", ["exit 0", "exit 7", "exit 127", "kill -KILL $BASHPID"])
+@pytest.mark.parametrize("look", ["", ":"])
+def test_await_tells_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
+    loop = f"for n in 0 1 2 3; do (sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\"; done"
+
+    done = rig.source("process", f"ENDING=''\n{loop} 2> /dev/null")
+
+    code = {"k": "137"}.get(end[0], end.split()[1])
+    assert done.stdout.split() == [code] * 4
+
+
+def test_await_gives_up_a_child_that_outlives_its_grace(rig: Rig) -> None:
+    done = rig.source("process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'given up'; kill $!")
+
+    assert done.stdout == "given up"
+
+
 @pytest.mark.parametrize("clock", ["", "EPOCHREALTIME=1700000000,123456"], ids=["its own", "in another locale"])
 def test_the_clock_counts_milliseconds(rig: Rig, clock: str) -> None:
     done = rig.source("process", f"unset EPOCHREALTIME\n{clock}\nprocess::now\nprintf '%s' \"$NOW_MS\"")
