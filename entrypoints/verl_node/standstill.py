@@ -19,8 +19,9 @@ async def watch(host: str) -> None:
         seen = {pid: seen.get(pid, 0) + 1 for pid in now}
         for pid, looks in seen.items():
             if looks > _LOOKS:
+                ago_s = _LOOKS * _LOOK_S
                 raise ClusterLost(
-                    f"The process {now[pid]} ({pid} in its container) on {host} was stopped {_LOOKS * _LOOK_S:.0f} s ago.",
+                    f"The process {now[pid]} ({pid} in its container) on {host} was stopped {ago_s:.0f} s ago.",
                     fix="Look for who sent it SIGSTOP (kill -STOP, a frozen cgroup).",
                     host=host,
                 )

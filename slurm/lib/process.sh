@@ -28,7 +28,7 @@ process::await() {
 # signal's number for good where the child has just ended), and `read -t` in a shell with traps aborts some versions
 # ("longjmp causes uninitialized stack frame"). It holds nothing open: neither the lease nor a lock nor an output.
 process::_pause() {
-    sleep 0.33 < /dev/null > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- &
+    sleep 0.33 > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- &
     wait "$!" || : # interrupted
 }
 

@@ -290,9 +290,9 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
 @pytest.mark.parametrize("end", ["exit 0", "exit 7", "exit 127", "kill -KILL $BASHPID"])
 @pytest.mark.parametrize("look", ["", ":"])
 def test_await_tells_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
-    loop = f"for n in 0 1 2 3; do (sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\"; done"
+    each = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
 
-    done = rig.source("process", f"ENDING=''\n{loop} 2> /dev/null")
+    done = rig.source("process", f"ENDING=''\nfor n in 0 1 2 3; do {each}; done 2> /dev/null")
 
     code = {"k": "137"}.get(end[0], end.split()[1])
     assert done.stdout.split() == [code] * 4
