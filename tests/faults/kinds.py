@@ -168,7 +168,7 @@ KINDS: tuple[Kind, ...] = (
          ("scancel or preemption|SIGTERM|launch.sh was killed",), "Slurm: TERM to all", now.requeue,
          before.allowed_to_requeue, state="PENDING|CANCELLED", job_code="0", told="result.json"),
     Kind("time-limit", "the wall time is reached", 143, "container|train", HEAD, ("time limit",), "Slurm: TERM to all",
-         prepare=before.short_time, nodes=1, limit_s=150, state="TIMEOUT", job_code="0"),
+         prepare=before.short_time, nodes=1, limit_s=150, state="TIMEOUT", job_code="0|143"),
 )  # fmt: skip
 
 
