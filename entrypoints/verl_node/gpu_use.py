@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Optional
@@ -11,25 +12,70 @@ from typing import Optional
 from verl_node import platforms
 
 TIMEOUT_S = 10.0
+EVERY_S = 2.0
 
 Gpu = dict[str, Optional[int]]
 """`utilisation_percent` and `memory_used_bytes`; None where the driver does not say."""
 
 
-def of(platform: str) -> list[Gpu]:
-    """Return what each GPU does, none where there is none or its driver does not answer."""
+class Watch:
+    """The GPUs over a step: drivers tell of the last second at most, and when verl logs a step they are idle."""
+
+    def __init__(self, look: Callable[[], list[Gpu]]) -> None:
+        self._look = look
+        self._seen: list[list[Gpu]] = []
+
+    async def follow(self) -> None:
+        """Look every EVERY_S seconds, until cancelled; where there is none, once."""
+        there = await self._take()
+        while there:
+            await asyncio.sleep(EVERY_S)
+            await self._take()
+
+    async def since(self) -> list[Gpu]:
+        """Return the mean use and the most memory of each GPU since the last call, this moment included."""
+        await self._take()
+        seen, self._seen = self._seen, []
+        return _over(seen)
+
+    async def _take(self) -> bool:
+        seen = await asyncio.get_running_loop().run_in_executor(None, self._look)
+        if seen:
+            self._seen.append(seen)
+        return bool(seen)
+
+
+def of(platform: str, mask: str = "") -> list[Gpu]:
+    """Return what each GPU does, none where there is none or its driver does not answer.
+
+    With a ``mask``, numbers or UUIDs, only the GPUs that it names, in its order: drivers know nothing of masks.
+    """
     table = platforms.of(platform)
     if table.use_files:
-        return _from_files(*table.use_files)
-    return _from_answer(_answer(table.use_command)) if table.use_command else []
+        busy, used = table.use_files
+        found = _from_files(busy, used, {Path(device).name for device in table.usable_devices()})
+    else:
+        found = _from_answer(_answer(table.use_command)) if table.use_command else []
+    if not mask:
+        return [gpu for _, gpu in found]
+    return [
+        gpu
+        for entry in mask.split(",")
+        for number, (uuid, gpu) in enumerate(found)
+        if entry == str(number) or (uuid and not entry.isdigit() and uuid.startswith(entry))
+    ]
 
 
-def _from_files(busy: str, used: str) -> list[Gpu]:
-    """Two patterns of files, one file a GPU each: percent and bytes."""
+def _from_files(busy: str, used: str, usable: Collection[str]) -> list[tuple[str, Gpu]]:
+    """Two patterns of files, one file a GPU each: percent and bytes.
+
+    /sys shows a container every card of the host: those whose render nodes it was not given are somebody else's.
+    """
     cards = sorted(map(Path, glob(used)), key=_number_of_card)
     return [
-        {"utilisation_percent": _read(path.with_name(Path(busy).name)), "memory_used_bytes": _read(path)}
+        ("", {"utilisation_percent": _read(path.with_name(Path(busy).name)), "memory_used_bytes": _read(path)})
         for path in cards
+        if any(node.name in usable for node in path.parent.glob("drm/renderD*"))
     ]
 
 
@@ -40,14 +86,25 @@ def _answer(command: Sequence[str]) -> str:
         return ""
 
 
-def _from_answer(answer: str) -> list[Gpu]:
-    """A line a GPU, `percent, MiB`; what is no number is None."""
-    pairs = [line.split(",", 1) for line in answer.splitlines() if "," in line]
-    found = [(_integer(percent), _integer(mebibytes)) for percent, mebibytes in pairs]
+def _from_answer(answer: str) -> list[tuple[str, Gpu]]:
+    """A line a GPU, `UUID, percent, MiB`; what is no number is None."""
+    lines = [line.split(",") for line in answer.splitlines() if line.count(",") == 2]
+    found = [(uuid.strip(), _integer(percent), _integer(mebibytes)) for uuid, percent, mebibytes in lines]
     return [
-        {"utilisation_percent": percent, "memory_used_bytes": None if mebibytes is None else mebibytes << 20}
-        for percent, mebibytes in found
+        (uuid, {"utilisation_percent": percent, "memory_used_bytes": None if mebibytes is None else mebibytes << 20})
+        for uuid, percent, mebibytes in found
     ]
+
+
+def _over(looks: Sequence[list[Gpu]]) -> list[Gpu]:
+    """A GPU that a look misses, since the driver lost it, is left out of all."""
+    found: list[Gpu] = []
+    for one in zip(*looks):
+        percents = [gpu["utilisation_percent"] for gpu in one if gpu["utilisation_percent"] is not None]
+        used = [gpu["memory_used_bytes"] for gpu in one if gpu["memory_used_bytes"] is not None]
+        mean = round(sum(percents) / len(percents)) if percents else None
+        found.append({"utilisation_percent": mean, "memory_used_bytes": max(used, default=None)})
+    return found
 
 
 def _read(path: Path) -> int | None:

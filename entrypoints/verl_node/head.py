@@ -10,6 +10,7 @@ from verl_node import announcement, masks, preparation, progress, ray_flags, sta
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
 from verl_node.formation import Driver
+from verl_node.gpu_use import Watch
 from verl_node.identity import Identity, require_equal, require_own_addresses
 from verl_node.node import Node
 from verl_node.ray_process import Ray, require_free
@@ -162,10 +163,11 @@ class _Head:
             self.saves.logged = step
             self.peers.tell("step", step=step)
 
-        steps = Steps(rows, self.node.host, self.settings.platform, self.plan.training.file_log, on_step)
+        gpus = Watch(self.node.gpu_use)
+        steps = Steps(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
         self.peers.take_row = steps.take
         hang = progress.watch(pace, self.journal.note, self._take_stacks)
-        code = await training.run(self.plan, self.env, steps, hang)
+        code = await training.run(self.plan, self.env, steps, gpus.follow(), hang)
         await self.saves.look()
         return Verdict.of_training(code, host=self.node.host)
 

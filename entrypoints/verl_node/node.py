@@ -7,10 +7,11 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, checks, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node import address, checks, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
 from verl_node.checks.memory import shared_bytes
 from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
+from verl_node.gpu_use import Gpu
 from verl_node.identity import Identity
 from verl_node.ports import NodePorts
 from verl_node.ray_flags import Share
@@ -31,10 +32,9 @@ class Node:
 
     def __init__(self, settings: Settings) -> None:
         given = settings.allocation.gpus
-        seen = masks.visible_devices(settings.platform) or platforms.of(settings.platform).declared_gpus
         self.settings = settings
         self.host = settings.allocation.host
-        self.gpus = seen if given is None else given
+        self.gpus = self._offered_gpus() if given is None else given
         self.ports = NodePorts.deal(*settings.port_block, settings.head_ports)
         self.journal = Journal(self.host)
         for phase, seconds in settings.host_phases.items():
@@ -71,6 +71,12 @@ class Node:
             verl_checkout=self.settings.verl_checkout,
             training=training,
         )
+
+    def gpu_use(self) -> list[Gpu]:
+        """Return what the job's GPUs on this node do now."""
+        platform = self.settings.platform
+        visible = masks.visible_devices(platform)
+        return gpu_use.of(platform, masks.kept(self.settings.environ, gpus=self.gpus, visible=visible))
 
     def own_address(self) -> str:
         """Return the address of this node as settings give it, else by route. Raises BadSettings."""
@@ -118,6 +124,10 @@ class Node:
         left = await tree.end_all(_HURRIED_S if hurried else _ORDERLY_S)
         if left:
             self.journal.note(f"still there after KILL: {', '.join(left)}")
+
+    def _offered_gpus(self) -> int:
+        platform = self.settings.platform
+        return masks.offered(self.settings.environ, platform=platform) or platforms.of(platform).declared_gpus
 
     def _save_result(self, verdict: Verdict) -> None:
         allocation, run_dir = self.settings.allocation, self.settings.run_dir

@@ -5,6 +5,7 @@ How their containers start is slurm/platforms/*.env; what the two share is the n
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from glob import glob
 
@@ -38,11 +39,15 @@ class Platform:
     use_files: tuple[str, ...] = ()
     """Patterns of the driver's files with a GPU's use in percent and its used memory in bytes, side by side."""
     use_command: tuple[str, ...] = ()
-    """What prints a line a GPU: use in percent, used memory in MiB."""
+    """What prints a line a GPU: UUID, use in percent, used memory in MiB."""
 
     def visible_devices(self) -> list[str]:
         """Return the device nodes of GPUs that this node shows."""
         return sorted(glob(self.devices)) if self.devices else []
+
+    def usable_devices(self) -> list[str]:
+        """Return those that this process may open: a device cgroup (Slurm's ConstrainDevices) leaves the others."""
+        return [device for device in self.visible_devices() if os.access(device, os.R_OK | os.W_OK)]
 
     def mask(self, ray: Version) -> str:
         """Return the name of the one mask that this Ray sets and reads."""
@@ -67,7 +72,7 @@ PLATFORMS = {
         open_files=65536,
         shared=(8 * GIB, 32 * GIB),
         locks_memory=True,
-        use_command=("nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"),
+        use_command=("nvidia-smi", "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"),
     ),
     "rocm": Platform(
         devices="/dev/dri/renderD*",

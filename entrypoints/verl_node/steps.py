@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from verl_node import gpu_use, metrics
+from verl_node import metrics
+from verl_node.gpu_use import Watch
 
 _POLL_S = 0.5
 
@@ -18,10 +19,10 @@ class Steps:
     """Follows verl's file logger, or its console lines where the release has no file logger (``file_log`` is None)."""
 
     def __init__(
-        self, path: Path, host: str, platform: str, file_log: Path | None, on_step: Callable[[int], None]
+        self, path: Path, host: str, gpus: Watch, file_log: Path | None, on_step: Callable[[int], None]
     ) -> None:
         self._path = path
-        self._platform = platform
+        self._gpus = gpus
         self._on_step = on_step
         self._host = host
         self._file_log = file_log
@@ -54,7 +55,7 @@ class Steps:
             records, offset = metrics.new_records(self._file_log, offset)
         if not records:
             return
-        use = await asyncio.get_running_loop().run_in_executor(None, gpu_use.of, self._platform)
+        use = await self._gpus.since()
         rows = [metrics.row(record, time=round(time.time(), 3), host=self._host, gpus=use) for record in records]
         self._write(rows)
         self._offset = offset
@@ -73,7 +74,7 @@ class Steps:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
-async def gpu_row(step: int, host: str, platform: str) -> dict[str, Any] | None:
-    """Return a row of what this node's GPUs do in that step, None where it has none."""
-    use = await asyncio.get_running_loop().run_in_executor(None, gpu_use.of, platform)
+async def gpu_row(step: int, host: str, gpus: Watch) -> dict[str, Any] | None:
+    """Return a row of what this node's GPUs did in that step, None where it has none."""
+    use = await gpus.since()
     return metrics.row((step, {}), time=round(time.time(), 3), host=host, gpus=use) if use else None

@@ -10,6 +10,7 @@ from verl_node.control import worker as control
 from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Channel, Message
 from verl_node.errors import CheckFailed
 from verl_node.events import Event
+from verl_node.gpu_use import Watch
 from verl_node.node import Node
 from verl_node.ray_process import Ray
 from verl_node.result import Verdict
@@ -67,6 +68,7 @@ class _Worker:
         self.head = head
         self.orders: asyncio.Queue[Message] = asyncio.Queue()
         self.ended = False
+        self.gpus = Watch(node.gpu_use)
 
     def pass_on(self, event: Event) -> None:
         """Send an event of this node to the head."""
@@ -103,7 +105,7 @@ class _Worker:
         )
         env = self.node.ray_environment(order["gcs"], order["env"])
         ray.start(argv, {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]})  # for ray_hook.py
-        return await unless(ray.watch(), story=self._serve(ray))
+        return await unless(ray.watch(), self.gpus.follow(), story=self._serve(ray))
 
     async def _serve(self, ray: Ray) -> Verdict:
         while True:
@@ -112,7 +114,7 @@ class _Worker:
                 ray.formed()
                 self.node.journal.note("the cluster is whole")
             elif order["kind"] == "step":
-                row = await steps.gpu_row(order["step"], self.node.host, self.node.settings.platform)
+                row = await steps.gpu_row(order["step"], self.node.host, self.gpus)
                 if row is not None:
                     self.channel.send("row", row=row)
             elif order["kind"] == "stacks":
@@ -121,6 +123,7 @@ class _Worker:
                 deadline = Deadline(self.node.settings.prepare_timeout_s)
                 environ = self.node.settings.environ
                 await preparation.run(order["argv"], environ, journal=self.node.journal, deadline=deadline)
+                await self.gpus.since()  # what they did until now is nothing of the first step
                 self.channel.send("prepared")
                 self.node.journal.phase = "train"
 

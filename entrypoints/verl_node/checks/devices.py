@@ -10,7 +10,10 @@ from verl_node.settings import Settings
 
 
 def gpus_are_visible(settings: Settings, gpus: int) -> Result:
-    """As many devices as the job has GPUs, each usable by this account; the platform cpu only declares its GPUs."""
+    """As many devices usable by this account as the job has GPUs; the platform cpu only declares its GPUs.
+
+    More may be there that are not the job's: Slurm's device cgroup closes them and leaves their nodes in place.
+    """
     platform = platforms.of(settings.platform)
     if not platform.devices or gpus == 0:
         return OK
@@ -25,7 +28,9 @@ def gpus_are_visible(settings: Settings, gpus: int) -> Result:
             f"{what}.",
             f"Pass them into the container; compare with `ls -l {' '.join(platform.control)} {platform.devices}`.",
         )
-    closed = [device for device in (*platform.control, *seen) if not os.access(device, os.R_OK | os.W_OK)]
+    usable = platform.usable_devices()
+    closed = [device for device in platform.control if not os.access(device, os.R_OK | os.W_OK)]
+    closed += [device for device in seen if device not in usable] if len(usable) < gpus else []
     if closed:
         return Result(
             "permission",

@@ -60,5 +60,5 @@ def _at_least(limit: int, wanted: int, what: str, flag: str, severity: str) -> R
     return Result(
         severity,
         f"{limit} {what} are allowed, at least {wanted} are wanted.",
-        f"Start the container with --{flag}={wanted}.",
+        f"Start the container with --{flag}={wanted}; without one it is the step's limit, which slurmd gives.",
     )

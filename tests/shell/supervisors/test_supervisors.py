@@ -15,7 +15,7 @@ LASTING = "echo trains; exec sleep 300"
 PLATFORM_WITH_USE = """
 from dataclasses import replace
 from verl_node import platforms
-platforms.PLATFORMS["cpu"] = replace(platforms.PLATFORMS["cpu"], use_command=("echo", "90, 1024"))
+platforms.PLATFORMS["cpu"] = replace(platforms.PLATFORMS["cpu"], use_command=("echo", "GPU-1a2b, 90, 1024"))
 """
 
 

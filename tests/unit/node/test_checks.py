@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verl_node import checks, platforms
+from verl_node import checks, masks, platforms
 from verl_node.checks import devices, limits, memory, places
 from verl_node.checks.answer import Result
 from verl_node.errors import CheckFailed, PermissionMissing
@@ -94,6 +94,21 @@ def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
     assert (seen.severity, "2 GPU devices are visible, 8 are the job's" in seen.seen) == ("fail", True)
     (tmp_path / "kfd").unlink()
     assert "kfd is missing" in devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).seen
+
+
+def test_devices_that_a_cgroup_closes_are_the_neighbours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"nvidia{number}").touch()
+    cuda = replace(platforms.of("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
+    monkeypatch.setitem(platforms.PLATFORMS, "cuda", cuda)
+    monkeypatch.setattr(os, "access", lambda path, _: path[-1] in "13")
+
+    assert masks.visible_devices("cuda") == 2
+    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 2).severity == "ok"
+    closed = devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 3)
+    assert (closed.severity, "nvidia2 may not be opened" in closed.seen) == ("permission", True)
+    monkeypatch.setattr(os, "access", lambda path, _: False)
+    assert masks.visible_devices("cuda") == 4
 
 
 @pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("2048", "warn"), ("65536", "ok"), (None, "ok")])

@@ -39,6 +39,37 @@ def test_masks_that_contradict_each_other_or_the_job_are_refused(given: dict[str
         masks.one_mask(given, platform="rocm", gpus=2, visible=8, ray=(2, 60))
 
 
+def test_a_mask_that_names_no_gpu_fits_a_job_without_gpus() -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "NoDevFiles"}
+
+    assert masks.one_mask(given, platform="cuda", gpus=0, visible=8, ray=(2, 60)) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus"),
+    [
+        ({}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1a,GPU-2b", "HIP_VISIBLE_DEVICES": "GPU-1a,GPU-2b"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 0),
+    ],
+)
+def test_where_nobody_says_how_many_gpus_a_mask_does(
+    given: dict[str, str], gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masks, "visible_devices", lambda _: 4)
+
+    assert masks.offered(given, platform="cuda") == gpus
+
+
+def test_where_nobody_says_how_many_gpus_masks_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "visible_devices", lambda _: 4)
+
+    with pytest.raises(BadSettings, match="CUDA_VISIBLE_DEVICES=1, ROCR_VISIBLE_DEVICES=0 differ"):
+        masks.offered({"ROCR_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, platform="cuda")
+
+
 ALL = "0,1,2,3,4,5,6,7"
 
 
