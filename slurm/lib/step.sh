@@ -40,7 +40,13 @@ step::run() {
 step::_pass_on() {
     [[ -z $ENDING ]] || return 0
     ENDING=$SECONDS
-    scancel --signal=TERM "$SLURM_JOB_ID" || say::note "the step has ended already"
+    step::signal TERM 7<&- 4>&- & # not waited for: the end goes on
+}
+
+# usage: step::signal NAME
+# To every task of the step. Asked about a job that is being requeued, scancel tries again for a minute.
+step::signal() {
+    timeout 5 scancel "--signal=$1" "$SLURM_JOB_ID" 2> /dev/null
 }
 
 # Passes the step's stderr on, files the verdicts in it, and tells by descriptor 4 which node.sh ended in order: that
@@ -83,7 +89,7 @@ step::silent() {
 # What a killed node.sh could not do itself: containers, folders and logs of the nodes that were not heard of.
 step::sweep() {
     local -r count=$#
-    scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || : # the step lives on only where srun itself was killed
+    step::signal TERM || : # the step lives on only where srun itself was killed
     timeout "$STEP_SWEEP_S" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
         "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
         bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"

@@ -61,8 +61,8 @@ watch::_read() {
 watch::_ask() {
     [[ -z $STEP_ASKED ]] || return 0
     STEP_ASKED=yes
-    scancel --signal=CONT "$SLURM_JOB_ID" 2> /dev/null || return 0 # the step has ended already
-    scancel --signal=TERM "$SLURM_JOB_ID" 2> /dev/null || return 0
+    step::signal CONT || return 0 # the step has ended already
+    step::signal TERM || return 0
 }
 
 # usage: watch::_unstop SRUN
