@@ -40,7 +40,7 @@ step::run() {
 step::_pass_on() {
     [[ -z $ENDING ]] || return 0
     ENDING=$SECONDS
-    step::signal TERM 7<&- 4>&- & # not waited for: the end goes on
+    step::signal TERM > /dev/null 7<&- 4>&- & # not waited for: the end goes on
 }
 
 # usage: step::signal NAME

@@ -469,20 +469,27 @@ def test_a_run_directory_that_cannot_be_made_ends_with_77(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_s", "cause"),
-    [(3600, "ended from outside (scancel or preemption)"), (5, "reached its time limit, UNLIMITED")],
-    ids=["scancel", "time limit"],
+    ("left_s", "scancel_s", "cause"),
+    [
+        (3600, 0, "ended from outside (scancel or preemption)"),
+        (3600, 60, "ended from outside (scancel or preemption)"),
+        (5, 0, "reached its time limit, UNLIMITED"),
+    ],
+    ids=["scancel", "requeue, of which scancel does not get an answer", "time limit"],
 )
-def test_term_is_passed_on_to_the_step_and_its_reason_is_told(rig: Rig, left_s: int, cause: str) -> None:
+def test_term_is_passed_on_to_the_step_and_its_reason_is_told(
+    rig: Rig, left_s: int, scancel_s: int, cause: str
+) -> None:
     verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
     rig.fake("step", f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\n{FOREVER}')
     words = ["bash", str(CHECKOUT / "slurm" / "launch.sh"), DEMO]
-    environment = {**rig.environment, "SLURM_JOB_END_TIME": str(int(time.time()) + left_s)}
+    told = {"SLURM_JOB_END_TIME": str(int(time.time()) + left_s), "FAKE_SCANCEL_S": str(scancel_s)}
+    environment = {**rig.environment, **told}
     with subprocess.Popen(words, env=environment, cwd=rig.work, stdout=subprocess.PIPE, text=True) as launch:
         wait_for(rig.root / "fake" / "step.pid")
         launch.send_signal(signal.SIGUSR1)
         launch.send_signal(signal.SIGTERM)
-        output, _ = launch.communicate(timeout=10)
+        output, _ = launch.communicate(timeout=4)
 
     assert launch.returncode == 143
     assert rig.faked("scancel.argv") == "--signal=TERM 20\n"
