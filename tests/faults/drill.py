@@ -20,8 +20,9 @@ HANGS_S = 90.0
 IDLE_S = 60
 BACK_S = 6.0
 """How long a node.sh that was not killed takes for its end, with something to spare."""
-LOST_S = 180
-"""Slurm's SlurmdTimeout of the rehearsal cluster is a minute, and it looks once in a while."""
+LOST_S = 300
+"""SlurmdTimeout of the rehearsal cluster is a minute, and it is looked at once in a while; the job is then completing
+until the step daemon of the living node gives up that of the lost one."""
 GOING = ("RUNNING", "CONFIGURING")
 
 
