@@ -1,0 +1,80 @@
+"""What belongs to an image without being in it: kept in its repository under a tag made of its digest, as cosign does.
+
+Registries of before OCI 1.1 cannot be asked what refers to an image, hence the tag. The manifest names its ``subject``
+all the same, so that a registry of OCI 1.1 lists it among the image's referrers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from images.errors import NotTrusted
+from images.registry import INDEXES, OCI_MANIFEST, Manifest, Repository
+
+EMPTY = "application/vnd.oci.empty.v1+json"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of attachment: the tag's ending, what the layer and the artifact are, how its file is called."""
+
+    ending: str
+    media_type: str
+    artifact_type: str
+    file: str
+    called: str
+
+
+SBOM = Kind("sbom", "text/spdx+json", "application/spdx+json", "spdx.json", "SBOM")
+PROVENANCE = Kind(
+    "provenance", "application/vnd.in-toto+json", "application/vnd.in-toto+json", "intoto.json", "provenance"
+)
+
+
+def tag(digest: str, kind: Kind) -> str:
+    """``sha256-<hex>.<ending>``."""
+    return f"{digest.replace(':', '-')}.{kind.ending}"
+
+
+def image(repository: Repository, reference: str) -> Manifest:
+    """The manifest of the image that a tag or digest names, of one platform."""
+    found = repository.manifest(reference)
+    if found is None:
+        raise NotTrusted(f"{repository.name} has no {reference}; `invoke push` takes it there")
+    if found.media_type in INDEXES:
+        raise NotTrusted(f"{repository.name} has images of several platforms as {reference}: name one by its digest")
+    return found
+
+
+def attach(
+    repository: Repository, subject: Manifest, kind: Kind, content: bytes, notes: Mapping[str, str] | None = None
+) -> Manifest:
+    """Keep ``content`` as the subject's attachment, in place of the one before; what is there already is not sent."""
+    layer = repository.put_blob(content, kind.media_type)
+    return repository.put_manifest(
+        tag(subject.digest, kind),
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "artifactType": kind.artifact_type,
+            "config": repository.put_blob(b"{}", EMPTY),
+            "layers": [{**layer, "annotations": dict(notes)} if notes else layer],
+            "subject": subject.descriptor,
+        },
+    )
+
+
+def fetch(repository: Repository, subject: Manifest, kind: Kind) -> bytes:
+    """The subject's attachment; NotTrusted where there is none, or another image's."""
+    named = f"{repository.name}@{subject.digest}"
+    found = repository.manifest(tag(subject.digest, kind))
+    if found is None:
+        raise NotTrusted(f"{named} has no {kind.called}; `invoke push` attaches it")
+    stated = found.parts
+    if stated.get("subject", subject.descriptor).get("digest") != subject.digest:
+        raise NotTrusted(f"the {kind.called} of {named} is attached to another image, {stated['subject']['digest']}")
+    layers = [each for each in stated.get("layers", []) if each.get("mediaType") == kind.media_type]
+    if len(layers) != 1:
+        raise NotTrusted(f"the {kind.called} of {named} should be one {kind.media_type}; there are {len(layers)}")
+    return repository.blob(layers[0]["digest"])
