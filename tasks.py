@@ -124,18 +124,31 @@ def build_image(
         say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
 
 
-@task(name="push", help={"attest": "attach SBOM and provenance under the image's digest"})
+@task(
+    name="push",
+    help={
+        "attest": "attach SBOM and provenance under the image's digest",
+        "key": "private key that signs image and statements",
+    },
+)
 def push_image(
-    _: Context, platform: str, registry: str, variant: str = "", rollout: str = "", attest: bool = True
+    _: Context,
+    *,
+    platform: str,
+    registry: str,
+    variant: str = "",
+    rollout: str = "",
+    attest: bool = True,
+    key: str = "",
 ) -> None:
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = Catalog.read()
         pushed = images_push.push(catalog.find(platform, variant, rollout), registry, catalog)
-        if attest:
+        if attest or key:
             from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
 
-            for path in attestation.attach(pushed):
+            for path in attestation.attach(pushed, key=Path(key) if key else None):
                 say(f"stated in {path}")
         for reference, digest in pushed.items():
             say(f"{reference} {digest}")
@@ -151,13 +164,13 @@ def state_image(_: Context, image: str = "verl.cpu:latest", output: str = "") ->
             say(str(path))
 
 
-@task(name="verify", help={"image": "REGISTRY/NAME:TAG, or with @DIGEST"})
-def verify_image(_: Context, image: str) -> None:
+@task(name="verify", help={"image": "REGISTRY/NAME:TAG, or with @DIGEST", "key": "public key of who must have signed"})
+def verify_image(_: Context, image: str, key: str = "") -> None:
     """Check what is stated of an image in its registry against what is in it; 1 and a sentence where it is not so."""
     from images import verification
 
     with reported():
-        say(verification.verify(image))
+        say(verification.verify(image, Path(key) if key else None))
 
 
 @task

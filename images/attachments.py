@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from images.errors import NotTrusted
 from images.registry import INDEXES, OCI_MANIFEST, Manifest, Repository
@@ -29,6 +30,14 @@ class Kind:
 SBOM = Kind("sbom", "text/spdx+json", "application/spdx+json", "spdx.json", "SBOM")
 PROVENANCE = Kind(
     "provenance", "application/vnd.in-toto+json", "application/vnd.in-toto+json", "intoto.json", "provenance"
+)
+
+SIGNATURE = Kind(
+    "sig",
+    "application/vnd.dev.cosign.simplesigning.v1+json",
+    "application/vnd.dev.cosign.artifact.sig.v1+json",
+    "sig",
+    "signature",
 )
 
 
@@ -66,15 +75,22 @@ def attach(
 
 
 def fetch(repository: Repository, subject: Manifest, kind: Kind) -> bytes:
-    """The subject's attachment; NotTrusted where there is none, or another image's."""
-    named = f"{repository.name}@{subject.digest}"
+    """The subject's one attachment; NotTrusted where there is none, or another image's."""
+    found = layers(repository, subject, kind)
+    if len(found) != 1:
+        many = f"{len(found)} of the {kind.called}" if found else f"no {kind.called}"
+        raise NotTrusted(f"{repository.name}@{subject.digest} has {many}; `invoke push` attaches it")
+    return repository.blob(found[0]["digest"])
+
+
+def layers(repository: Repository, subject: Manifest, kind: Kind) -> list[dict[str, Any]]:
+    """The descriptors of the subject's attachments of a kind; NotTrusted where they are another image's."""
     found = repository.manifest(tag(subject.digest, kind))
     if found is None:
-        raise NotTrusted(f"{named} has no {kind.called}; `invoke push` attaches it")
+        return []
     stated = found.parts
-    if stated.get("subject", subject.descriptor).get("digest") != subject.digest:
-        raise NotTrusted(f"the {kind.called} of {named} is attached to another image, {stated['subject']['digest']}")
-    layers = [each for each in stated.get("layers", []) if each.get("mediaType") == kind.media_type]
-    if len(layers) != 1:
-        raise NotTrusted(f"the {kind.called} of {named} should be one {kind.media_type}; there are {len(layers)}")
-    return repository.blob(layers[0]["digest"])
+    if (other := stated.get("subject", subject.descriptor).get("digest")) != subject.digest:
+        raise NotTrusted(
+            f"the {kind.called} of {repository.name}@{subject.digest} is attached to another image, {other}"
+        )
+    return [each for each in stated.get("layers", []) if each.get("mediaType") == kind.media_type]

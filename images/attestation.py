@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 from docker.models.images import Image
 from docker.utils import parse_repository_tag
 
-from images import attachments, packages, provenance, record, sbom
+from images import attachments, packages, provenance, record, sbom, signing
 from images.attachments import PROVENANCE, SBOM, Kind
 from images.engine import daemon
 from images.errors import NotBuilt
@@ -43,8 +43,11 @@ def write(reference: str, folder: Path = FOLDER) -> list[Path]:
     return _files(statements(image, name, str(image.id)), name, str(image.id), folder)
 
 
-def attach(pushed: Mapping[str, str], folder: Path = FOLDER) -> list[Path]:
-    """State what was pushed (reference → digest), each image once in each repository; the same as files."""
+def attach(pushed: Mapping[str, str], folder: Path = FOLDER, key: Path | None = None) -> list[Path]:
+    """State what was pushed (reference → digest), each image once in each repository; the same as files.
+
+    With the private ``key`` image and statements are signed.
+    """
     paths = []
     for (name, digest), reference in {(parse_repository_tag(each)[0], pushed[each]): each for each in pushed}.items():
         stated = statements(local(reference), name, digest)
@@ -52,6 +55,8 @@ def attach(pushed: Mapping[str, str], folder: Path = FOLDER) -> list[Path]:
             subject = attachments.image(repository, digest)
             for kind, content in stated.items():
                 attachments.attach(repository, subject, kind, content)
+            if key:
+                signing.sign(repository, subject, key, stated)
         paths += _files(stated, name, digest, folder)
     return paths
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
 
-from images import attachments, packages, provenance, rootfs, sbom
+from images import attachments, packages, provenance, rootfs, sbom, signing
 from images.attachments import PROVENANCE, SBOM
 from images.engine import daemon
 from images.errors import NotTrusted, RegistryFailed
@@ -22,16 +23,19 @@ MADE_THERE = (f"{INSIDE}guard/",)  # by steps of the build
 NAMED = 3  # of what differs, by name
 
 
-def verify(reference: str) -> str:
+def verify(reference: str, key: Path | None = None) -> str:
     """Check SBOM and provenance of ``NAME:TAG`` or ``NAME@DIGEST`` and return what was found.
 
-    NotTrusted says all that differs. The image is pulled, by its digest, where this machine lacks it.
+    NotTrusted says all that differs, or that the owner of the public ``key`` did not sign image and statements. The
+    image is pulled, by its digest, where this machine lacks it.
     """
     repository, tag = Repository.of(reference)
     with repository:
         subject = attachments.image(repository, tag)
-        described, stated = sbom.read(attachments.fetch(repository, subject, SBOM))
-        subjects, predicate = provenance.read(attachments.fetch(repository, subject, PROVENANCE))
+        contents = {kind: attachments.fetch(repository, subject, kind) for kind in (SBOM, PROVENANCE)}
+        signed = signing.told(repository, subject, key, contents)
+    described, stated = sbom.read(contents[SBOM])
+    subjects, predicate = provenance.read(contents[PROVENANCE])
     image = _present(repository.name, subject)
     files = rootfs.read(image, lambda path: packages.is_database(path) or path.startswith(INSIDE))
     found = packages.listed({path: content for path, content in files.items() if packages.is_database(path)})
@@ -43,7 +47,7 @@ def verify(reference: str) -> str:
     ]
     if problems:
         raise NotTrusted(f"{repository.name}@{subject.digest}: " + "; ".join(problems))
-    told = f"{len(found)} packages, all stated and no other; base and toolkit as stated"
+    told = f"{len(found)} packages, all stated and no other; base and toolkit as stated; {signed}"
     return f"{repository.name}@{subject.digest}: {told}"
 
 

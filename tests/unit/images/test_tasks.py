@@ -17,9 +17,9 @@ def flags(name: str) -> set[str]:
     [
         ("images", {"space"}),
         ("render", {"platform", "variant", "stdout"}),
-        ("push", {"platform", "registry", "variant", "rollout", "attest"}),
+        ("push", {"platform", "registry", "variant", "rollout", "attest", "key"}),
         ("sbom", {"image", "output"}),
-        ("verify", {"image"}),
+        ("verify", {"image", "key"}),
         ("lock", {"variant"}),
     ],
 )

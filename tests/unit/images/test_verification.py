@@ -80,7 +80,9 @@ def stated(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch, request: pytes
 
 
 def test_an_image_that_is_what_is_stated_of_it_passes(stated: Callable[..., str], server: FakeRegistry) -> None:
-    assert stated() == (f"{server.host}/x@{DIGEST}: 2 packages, all stated and no other; base and toolkit as stated")
+    assert stated() == (
+        f"{server.host}/x@{DIGEST}: 2 packages, all stated and no other; base and toolkit as stated; not signed"
+    )
 
 
 def test_a_package_that_is_not_stated_and_one_that_is_not_there_are_named(stated: Callable[..., str]) -> None:
