@@ -6,7 +6,7 @@ all the same, so that a registry of OCI 1.1 lists it among the image's referrers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,19 +47,41 @@ def tag(digest: str, kind: Kind) -> str:
 
 
 def image(repository: Repository, reference: str) -> Manifest:
-    """The manifest of the image that a tag or digest names, of one platform."""
+    """What a tag or digest names: an image, or an index of one platform's image, as newer engines push it."""
     found = repository.manifest(reference)
     if found is None:
         raise NotTrusted(f"{repository.name} has no {reference}; `invoke push` takes it there")
-    if found.media_type in INDEXES:
+    if found.media_type in INDEXES and len(platforms(found)) != 1:
         raise NotTrusted(f"{repository.name} has images of several platforms as {reference}: name one by its digest")
     return found
 
 
+def platforms(index: Manifest) -> list[str]:
+    """The digests of an index's images; what a builder attested of them is none."""
+    listed = index.parts.get("manifests", [])
+    return [each["digest"] for each in listed if each.get("platform", {}).get("architecture") != "unknown"]
+
+
+def ids(repository: Repository, subject: Manifest) -> set[str]:
+    """What an engine may call this image: by its configuration, or, with containerd's store, by what was pulled."""
+    names = {subject.digest}
+    inner = [repository.manifest(each) for each in platforms(subject)] if subject.media_type in INDEXES else [subject]
+    return names | {each.parts.get("config", {}).get("digest", "") for each in inner if each}
+
+
 def attach(
-    repository: Repository, subject: Manifest, kind: Kind, content: bytes, notes: Mapping[str, str] | None = None
+    repository: Repository,
+    subject: Manifest,
+    kind: Kind,
+    content: bytes,
+    *,
+    notes: Mapping[str, str] | None = None,
+    beside: Sequence[Mapping[str, Any]] = (),
 ) -> Manifest:
-    """Keep ``content`` as the subject's attachment, in place of the one before; what is there already is not sent."""
+    """Keep ``content`` as the subject's attachment, in place of the one before; what is there already is not sent.
+
+    ``notes`` are its annotations, ``beside`` the attachments that stay with it.
+    """
     layer = repository.put_blob(content, kind.media_type)
     return repository.put_manifest(
         tag(subject.digest, kind),
@@ -68,7 +90,7 @@ def attach(
             "mediaType": OCI_MANIFEST,
             "artifactType": kind.artifact_type,
             "config": repository.put_blob(b"{}", EMPTY),
-            "layers": [{**layer, "annotations": dict(notes)} if notes else layer],
+            "layers": [*map(dict, beside), {**layer, "annotations": dict(notes)} if notes else layer],
             "subject": subject.descriptor,
         },
     )

@@ -87,7 +87,8 @@ def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = 
         secrets = site.secrets(spec, Path(private))
         stream(argv(engine, reference, tags, folder, secrets), engine.environment)
         image_id = str(daemon().images.get(tags[0]).id)
-        record.write(image_id, record.predicate(spec, engine, reference, folder, started))
+        if not record.read(image_id):
+            record.write(image_id, record.predicate(spec, engine, reference, folder, started))
     return image_id
 
 

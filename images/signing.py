@@ -16,7 +16,7 @@ from pathlib import Path
 
 from images import attachments
 from images.attachments import SIGNATURE, Kind
-from images.errors import CommandFailed, NotTrusted
+from images.errors import CommandFailed, ImageError, NotTrusted
 from images.process import run
 from images.registry import Manifest, Repository, digest_of
 
@@ -87,13 +87,20 @@ def _by_openssl(repository: Repository, subject: Manifest, key: Path, notes: Map
         if payload not in _signed(repository, subject, public):
             text.write_bytes(payload)
             run(["openssl", "dgst", "-sha256", "-sign", str(key), *password, "-out", str(signature), str(text)])
-            signed = base64.b64encode(signature.read_bytes()).decode()
-            attachments.attach(repository, subject, SIGNATURE, payload, {ANNOTATION: signed})
+            signed = {ANNOTATION: base64.b64encode(signature.read_bytes()).decode()}
+            others = attachments.layers(repository, subject, SIGNATURE)  # other keys' stay, over the same statements
+            beside = [each for each in others if each["digest"] == digest_of(payload)]
+            attachments.attach(repository, subject, SIGNATURE, payload, notes=signed, beside=beside)
 
 
 def _by_cosign(repository: Repository, subject: Manifest, key: Path, notes: Mapping[str, str]) -> None:
-    """With cosign 2, which takes the key's password from COSIGN_PASSWORD."""
+    """With cosign 2, which takes the key's password from COSIGN_PASSWORD; later ones leave another form by default."""
     words = [word for name, digest in notes.items() for word in ("--annotations", f"{name}={digest}")]
     plain = ["--allow-http-registry"] if repository.url.startswith("http:") else []
     flags = ["--yes", "--tlog-upload=false", *plain, *words]
     run(["cosign", "sign", "--key", str(key), *flags, f"{repository.name}@{subject.digest}"])
+    if not attachments.layers(repository, subject, SIGNATURE):
+        place = attachments.tag(subject.digest, SIGNATURE)
+        raise ImageError(
+            f"cosign left no signature at {repository.name}:{place}; this needs cosign 2, or a key of openssl's"
+        )

@@ -16,10 +16,10 @@ from images.engine import daemon
 from images.errors import NotTrusted, RegistryFailed
 from images.packages import Package
 from images.record import BASE, TOOLKIT
-from images.registry import Manifest, Repository
+from images.registry import Repository
 
 INSIDE = "opt/verljob/"  # where the context's toolkit/ is copied to
-MADE_THERE = (f"{INSIDE}guard/",)  # by steps of the build
+MADE_THERE = f"{INSIDE}guard/"  # by the build's own steps: lists of packages
 NAMED = 3  # of what differs, by name
 
 
@@ -34,9 +34,10 @@ def verify(reference: str, key: Path | None = None) -> str:
         subject = attachments.image(repository, tag)
         contents = {kind: attachments.fetch(repository, subject, kind) for kind in (SBOM, PROVENANCE)}
         signed = signing.told(repository, subject, key, contents)
+        ids = attachments.ids(repository, subject)
     described, stated = sbom.read(contents[SBOM])
     subjects, predicate = provenance.read(contents[PROVENANCE])
-    image = _present(repository.name, subject)
+    image = _present(repository.name, subject.digest, ids)
     files = rootfs.read(image, lambda path: packages.is_database(path) or path.startswith(INSIDE))
     found = packages.listed({path: content for path, content in files.items() if packages.is_database(path)})
     problems = [
@@ -51,17 +52,17 @@ def verify(reference: str, key: Path | None = None) -> str:
     return f"{repository.name}@{subject.digest}: {told}"
 
 
-def _present(name: str, subject: Manifest) -> Image:
-    """The image of this digest on this machine, where its ID is the one that the manifest names."""
+def _present(name: str, digest: str, ids: set[str]) -> Image:
+    """The image of this digest on this machine, where its ID is one that the registry's manifest names."""
     try:
-        image = daemon().images.get(f"{name}@{subject.digest}")
+        image = daemon().images.get(f"{name}@{digest}")
     except ImageNotFound:
         try:
-            image = daemon().images.pull(name, tag=subject.digest)
+            image = daemon().images.pull(name, tag=digest)
         except APIError as refused:
-            raise RegistryFailed(f"{name}@{subject.digest} cannot be pulled: {refused.explanation}") from refused
-    if image.id not in (subject.parts.get("config", {}).get("digest"), subject.digest):
-        raise NotTrusted(f"{name}@{subject.digest} is on this machine as {image.id}, which its manifest does not name")
+            raise RegistryFailed(f"{name}@{digest} cannot be pulled: {refused.explanation}") from refused
+    if image.id not in ids:
+        raise NotTrusted(f"{name}@{digest} is on this machine as {image.id}, which its manifest does not name")
     return image
 
 
@@ -92,7 +93,7 @@ def _origin(predicate: Mapping[str, Any], image: Image, files: Mapping[str, byte
     there = {
         path: hashlib.sha256(content).hexdigest()
         for path, content in files.items()
-        if path.startswith(INSIDE) and not path.startswith(MADE_THERE) and "/__pycache__/" not in path
+        if path.startswith(INSIDE) and not path.startswith(MADE_THERE)
     }
     if differing := sorted(path for path in {*stated, *there} if stated.get(path) != there.get(path)):
         yield f"not the stated toolkit: {', '.join('/' + each for each in differing[:NAMED])}"

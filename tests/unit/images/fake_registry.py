@@ -49,6 +49,7 @@ def running(login: str = "") -> Iterator[FakeRegistry]:
 class Handler(http.server.BaseHTTPRequestHandler):
     server: FakeRegistry
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one packet: else each waits 40 ms for the other side's acknowledgement
 
     def log_message(self, *_: object) -> None:
         """Nothing."""

@@ -85,10 +85,24 @@ def test_an_image_that_is_not_there_and_one_without_attachment_are_said(reposito
 
 
 def test_images_of_several_platforms_are_not_one_image(server: FakeRegistry, repository: Repository) -> None:
-    server.keep("several", b'{"manifests": []}', INDEXES[0])
+    both = [{"digest": f"sha256:{arch}", "platform": {"architecture": arch}} for arch in ("amd64", "arm64")]
+    server.keep("several", json.dumps({"manifests": both}).encode(), INDEXES[0])
 
     with pytest.raises(NotTrusted, match="several platforms as several: name one by its digest"):
         attachments.image(repository, "several")
+
+
+def test_an_index_of_one_image_and_what_its_builder_attested_is_that_image(
+    server: FakeRegistry, repository: Repository
+) -> None:
+    one = {"digest": attachments.image(repository, "1").digest, "platform": {"architecture": "amd64"}}
+    attested = {"digest": "sha256:0", "platform": {"architecture": "unknown"}}
+    digest = server.keep("index", json.dumps({"manifests": [one, attested]}).encode(), INDEXES[0])
+
+    subject = attachments.image(repository, "index")
+
+    assert subject.digest == digest
+    assert attachments.ids(repository, subject) == {digest, "sha256:" + "c" * 64}
 
 
 def test_an_attachment_that_was_made_for_another_image_is_refused(server: FakeRegistry, repository: Repository) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from images import attachments, registry, signing
 from images.attachments import PROVENANCE, SBOM, SIGNATURE
-from images.errors import CommandFailed, NotTrusted
+from images.errors import CommandFailed, ImageError, NotTrusted
 from images.process import run
 from images.registry import DOCKER_MANIFEST, Manifest, Repository
 from tests.unit.images.fake_registry import SUBJECT, FakeRegistry, running
@@ -98,6 +98,17 @@ def test_another_key_did_not_sign(repository: Repository, subject: Manifest, tmp
         signing.told(repository, subject, other, STATED)
 
 
+def test_two_keys_may_sign_the_same_statements(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
+    pairs = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        pairs.append(make(tmp_path / name))
+        signing.sign(repository, subject, pairs[-1][0], STATED)
+
+    for _, public in pairs:
+        assert signing.told(repository, subject, public, STATED).startswith("signed")
+
+
 def test_statements_that_were_exchanged_after_signing_are_refused(
     repository: Repository, subject: Manifest, pair: tuple[Path, Path]
 ) -> None:
@@ -129,7 +140,7 @@ def attachments_of(repository: Repository, subject: Manifest) -> dict[str, objec
 def test_a_payload_that_nobody_signed_is_none(
     repository: Repository, subject: Manifest, pair: tuple[Path, Path], notes: dict[str, str]
 ) -> None:
-    attachments.attach(repository, subject, SIGNATURE, b"{}", notes)
+    attachments.attach(repository, subject, SIGNATURE, b"{}", notes=notes)
 
     with pytest.raises(NotTrusted, match="has no signature of"):
         signing.told(repository, subject, pair[1], STATED)
@@ -150,6 +161,9 @@ def test_a_key_of_cosigns_is_left_to_cosign(
     cosign.chmod(cosign.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
+    with pytest.raises(ImageError, match=r"cosign left no signature at .*\.sig; this needs cosign 2"):
+        signing.sign(repository, subject, key, STATED)
+    signing.sign(repository, subject, make(tmp_path)[0], STATED)  # now there is one
     signing.sign(repository, subject, key, STATED)
 
     said = (tmp_path / "said").read_text().split()
