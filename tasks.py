@@ -124,13 +124,53 @@ def build_image(
         say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
 
 
-@task(name="push")
-def push_image(_: Context, platform: str, registry: str, variant: str = "", rollout: str = "") -> None:
-    """Push an image that was built here, and print the digests by which to pull it."""
+@task(
+    name="push",
+    help={
+        "attest": "attach SBOM and provenance under the image's digest",
+        "key": "private key that signs image and statements",
+    },
+)
+def push_image(
+    _: Context,
+    *,
+    platform: str,
+    registry: str,
+    variant: str = "",
+    rollout: str = "",
+    attest: bool = True,
+    key: str = "",
+) -> None:
+    """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = Catalog.read()
-        for reference, digest in images_push.push(catalog.find(platform, variant, rollout), registry, catalog).items():
+        pushed = images_push.push(catalog.find(platform, variant, rollout), registry, catalog)
+        if attest or key:
+            from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
+
+            for path in attestation.attach(pushed, key=Path(key) if key else None):
+                say(f"stated in {path}")
+        for reference, digest in pushed.items():
             say(f"{reference} {digest}")
+
+
+@task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})
+def state_image(_: Context, image: str = "verl.cpu:latest", output: str = "") -> None:
+    """Write the SBOM of an image, and its provenance where it was built here, and print the files."""
+    from images import attestation
+
+    with reported():
+        for path in attestation.write(image, Path(output) if output else attestation.FOLDER):
+            say(str(path))
+
+
+@task(name="verify", help={"image": "REGISTRY/NAME:TAG, or with @DIGEST", "key": "public key of who must have signed"})
+def verify_image(_: Context, image: str, key: str = "") -> None:
+    """Check what is stated of an image in its registry against what is in it; 1 and a sentence where it is not so."""
+    from images import verification
+
+    with reported():
+        say(verification.verify(image, Path(key) if key else None))
 
 
 @task
@@ -238,5 +278,16 @@ for _verb, _task in {
     _testbed.add_task(_task, name=_verb)
 
 namespace = Collection(
-    show_images, render_dockerfiles, lock_variant, build_image, push_image, demo, lint, run_tests, chaos, _testbed
+    show_images,
+    render_dockerfiles,
+    lock_variant,
+    build_image,
+    push_image,
+    state_image,
+    verify_image,
+    demo,
+    lint,
+    run_tests,
+    chaos,
+    _testbed,
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from images import base, context, wheels
+from images import base, context, record, wheels
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
@@ -81,12 +81,15 @@ def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = 
     refuse_impossible(spec)
     daemon()
     engine = choose()
-    reference = _base(spec, engine, from_base, site)
+    reference, started = _base(spec, engine, from_base, site), record.now()
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         folder = context.stage(spec, reference, _torch(spec, site), lock)
         secrets = site.secrets(spec, Path(private))
         stream(argv(engine, reference, tags, folder, secrets), engine.environment)
-    return str(daemon().images.get(tags[0]).id)
+        image_id = str(daemon().images.get(tags[0]).id)
+        if not record.read(image_id):
+            record.write(image_id, record.predicate(spec, engine, reference, folder, started))
+    return image_id
 
 
 def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:

@@ -9,7 +9,9 @@ ImageError
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
 ├── TorchUnavailable        no CPU build of torch
-└── PushFailed              the registry did not take the image
+├── PushFailed              the registry did not take the image
+├── RegistryFailed          the registry did not answer as the distribution API says
+└── NotTrusted              what is stated of an image is missing, broken, or not true
 """
 
 from __future__ import annotations
@@ -75,3 +77,11 @@ class TorchUnavailable(ImageError):
 
 class PushFailed(ImageError):
     """The registry did not take the image."""
+
+
+class RegistryFailed(ImageError):
+    """The registry cannot be asked, or refused."""
+
+
+class NotTrusted(ImageError):
+    """What is stated of an image is missing, broken, or not what the image is."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 
 import pytest
+import requests
 import standin
 from docker import DockerClient
+from pytest_docker.plugin import get_docker_services
 
 from images import base as debian
 from images import build, engine
@@ -17,6 +20,7 @@ from images.build import Site
 from images.catalog import Catalog
 from images.lock import LOCKS
 from images.spec import ImageSpec
+from slurm.testbed import compose
 
 CATALOG = Catalog.read()
 
@@ -32,6 +36,30 @@ def daemon() -> Iterator[DockerClient]:
     yield client
     client.close()
     engine.daemon.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A registry's address. Not through `docker_services`: a run has one of it, and that is the rehearsal cluster's."""
+    compose.build_images(debian.ensure())
+    path = tmp_path_factory.mktemp("registry") / "compose.yaml"
+    path.write_text(
+        f'version: "3"\nservices:\n  registry:\n    image: {compose.IMAGES}-registry\n    ports: ["127.0.0.1::5000"]\n'
+    )
+    command = shlex.join(compose.compose_command())
+    # Without --wait, which docker-compose 1.29 lacks.
+    up, down = ["up --detach"], ["down --volumes --timeout 0"]
+    with get_docker_services(command, str(path), "verljob-test-push", up, down) as services:
+        address = f"127.0.0.1:{services.port_for('registry', 5000)}"
+
+        def answers() -> bool:
+            try:
+                return requests.get(f"http://{address}/v2/", timeout=2).ok
+            except requests.ConnectionError:
+                return False
+
+        services.wait_until_responsive(answers, timeout=30, pause=0.1)
+        yield address
 
 
 def small(spec: ImageSpec, **more: str) -> ImageSpec:

@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import requests
 from docker import DockerClient
-from pytest_docker.plugin import get_docker_services
 
 from images import base, push
 from images.catalog import Catalog
 from images.engine import choose
 from images.errors import NotBuilt, PushFailed
-from slurm.testbed import compose
 
 CATALOG = Catalog.read()
 SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `latest` of this machine stays what it is
-
-
-@pytest.fixture(scope="module")
-def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Not through `docker_services`: a run has one of it, and that is the rehearsal cluster's."""
-    compose.build_images(base.ensure())
-    path = tmp_path_factory.mktemp("registry") / "compose.yaml"
-    path.write_text(
-        f'version: "3"\nservices:\n  registry:\n    image: {compose.IMAGES}-registry\n    ports: ["127.0.0.1::5000"]\n'
-    )
-    command = shlex.join(compose.compose_command())
-    # Without --wait, which docker-compose 1.29 lacks.
-    up, down = ["up --detach"], ["down --volumes --timeout 0"]
-    with get_docker_services(command, str(path), "verljob-test-push", up, down) as services:
-        address = f"127.0.0.1:{services.port_for('registry', 5000)}"
-
-        def answers() -> bool:
-            try:
-                return requests.get(f"http://{address}/v2/", timeout=2).ok
-            except requests.ConnectionError:
-                return False
-
-        services.wait_until_responsive(answers, timeout=30, pause=0.1)
-        yield address
 
 
 @pytest.fixture

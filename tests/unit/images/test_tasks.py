@@ -17,7 +17,9 @@ def flags(name: str) -> set[str]:
     [
         ("images", {"space"}),
         ("render", {"platform", "variant", "stdout"}),
-        ("push", {"platform", "registry", "variant", "rollout"}),
+        ("push", {"platform", "registry", "variant", "rollout", "attest", "key"}),
+        ("sbom", {"image", "output"}),
+        ("verify", {"image", "key"}),
         ("lock", {"variant"}),
     ],
 )

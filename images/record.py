@@ -1,0 +1,109 @@
+"""What a build knew, kept as the predicate of SLSA provenance v1 (https://slsa.dev/spec/v1.0/provenance).
+
+One file an image, ``.build/provenance/<hex of its ID>.json``, by the build that first made it. Nothing of a site is in
+it: a mirror's or an index's URL may hold a password.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from docker.models.images import Image
+
+from images.engine import Engine, daemon
+from images.errors import CommandFailed
+from images.process import run
+from images.spec import ImageSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / ".build" / "provenance"
+BUILD_TYPE = "urn:verl-on-slurm:invoke-build:1"  # docs/images.md, "What is stated of an image", says what it means
+BUILDER = "urn:verl-on-slurm:invoke-build"
+BASE, TOOLKIT, CHECKOUT = "base", "toolkit/", "checkout"  # names of dependencies
+
+
+def now() -> str:
+    """The time, as in SLSA: UTC, to the second."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write(image_id: str, predicate: dict[str, Any], folder: Path | None = None) -> Path:
+    """Keep a build's record, unless an earlier build made the same image."""
+    path = _path(image_id, folder)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{uuid4().hex}")
+        new.write_text(json.dumps(predicate, indent=1), encoding="utf-8")
+        new.replace(path)
+    return path
+
+
+def read(image_id: str, folder: Path | None = None) -> dict[str, Any] | None:
+    """The record of the build that made an image; nothing where that was another checkout's."""
+    path = _path(image_id, folder)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def predicate(spec: ImageSpec, engine: Engine, reference: str, context: Path, started: str) -> dict[str, Any]:
+    """What a build of ``spec`` from ``context`` on the base ``reference`` was made of, when it has ended."""
+    labels = json.loads((context / "toolkit/image.json").read_text(encoding="utf-8"))
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": {"platform": spec.platform, "variant": spec.variant, "base": reference},
+            "internalParameters": {name: labels[name] for name in ("template", "toolkit", "pins")},
+            "resolvedDependencies": [
+                _base(daemon().images.get(reference), reference),
+                *_sources(spec),
+                *_files(context),
+                *_checkout(),
+            ],
+        },
+        "runDetails": {
+            "builder": {"id": BUILDER, "version": {"docker": engine.version, "engine": daemon().version()["Version"]}},
+            "metadata": {"invocationId": f"urn:uuid:{uuid4()}", "startedOn": started, "finishedOn": now()},
+        },
+    }
+
+
+def _base(image: Image, reference: str) -> dict[str, Any]:
+    """By the registry's digest where it has one, else by its ID; its layers are the first of what is built on it."""
+    digests = [each.partition("@sha256:")[2] for each in image.attrs.get("RepoDigests") or []]
+    facts = {"id": image.id, "layers": image.attrs["RootFS"]["Layers"]}
+    digest = next(iter(digests), str(image.id).partition(":")[2])
+    return {"name": BASE, "uri": f"docker-image://{reference}", "digest": {"sha256": digest}, "annotations": facts}
+
+
+def _sources(spec: ImageSpec) -> Iterator[dict[str, Any]]:
+    for name, new in spec.replaces.items():
+        yield {"name": name, "uri": f"git+{new.repository}@{new.commit}", "digest": {"gitCommit": new.commit}}
+
+
+def _files(context: Path) -> Iterator[dict[str, Any]]:
+    """Every file of the context; of a wheel its name, which has the version: to hash torch would cost each build."""
+    for path in sorted(path for path in context.rglob("*") if path.is_file()):
+        name = str(path.relative_to(context))
+        if path.suffix == ".whl":
+            yield {"name": name, "uri": f"file:{name}"}
+        else:
+            yield {"name": name, "digest": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}}
+
+
+def _checkout() -> Iterator[dict[str, Any]]:
+    """The commit of this checkout and whether anything in it differs, where it is one of git."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        commit, changes = run([*git, "rev-parse", "HEAD"]).strip(), run([*git, "status", "--porcelain"])
+    except CommandFailed:  # an unpacked archive, or no git
+        return
+    yield {"name": CHECKOUT, "digest": {"gitCommit": commit}, "annotations": {"changed": bool(changes)}}
+
+
+def _path(image_id: str, folder: Path | None) -> Path:
+    return (folder or RECORDS) / f"{image_id.rpartition(':')[2]}.json"

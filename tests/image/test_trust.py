@@ -1,0 +1,244 @@
+"""What is stated of an image, in a real registry and against real images."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker import DockerClient
+from docker.errors import ImageNotFound
+from docker.models.images import Image
+from packaging.utils import canonicalize_name
+
+from images import attachments, attestation, base, context, packages, push, record, rootfs, sbom, verification
+from images.attachments import PROVENANCE, SBOM
+from images.catalog import Catalog
+from images.engine import choose
+from images.errors import NotTrusted
+from images.process import run
+from images.registry import OCI_MANIFEST, Repository
+
+ROOT = Path(__file__).parents[2]
+SPEC = Catalog.read().find("cpu")
+NAME = "verljob-test-trust"
+DOCKERFILE = """
+ARG BASE
+FROM ${BASE}
+COPY site/ /opt/
+RUN rm -r /opt/a/gone-1.dist-info /opt/anew && mkdir -p /opt/anew/new-1.dist-info \\
+ && printf 'Name: new\\nVersion: 1\\n' > /opt/anew/new-1.dist-info/METADATA
+COPY toolkit/ /opt/verljob/
+"""
+# What else would tell of an image's packages, asked inside.
+ASK = r"""
+dpkg-query --show --showformat '${db:Status-Status} deb ${Package} ${Version}\n' | sed -n 's/^installed //p'
+find / -xdev -path '*.dist-info/METADATA' -o -xdev -name '*.egg-info' | while read -r found; do
+    test ! -d "$found" || found=$found/PKG-INFO
+    sed -n '1,/^$/{s/^Name: /pypi /p;s/^Version: //p}' "$found" | paste -s -d ' ' | tr -d '\r'
+done
+"""
+
+
+@pytest.fixture(scope="module")
+def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """An image of a few layers with the toolkit, recorded as `invoke build` records."""
+    engine, reference, started = choose(), base.ensure(), record.now()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
+        folder = context.stage(SPEC, reference, [])
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    for path in ("a/stays-1", "a/gone-1", "anew/old-1"):
+        metadata = folder / f"site/{path}.dist-info/METADATA"
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text(f"Name: {path[path.index('/') + 1 : -2]}\nVersion: 1\n")
+    argv = engine.build_argv(["--tag", NAME, "--build-arg", f"BASE={reference}", str(folder)])
+    run(argv, engine.environment)
+    image = daemon.images.get(NAME)
+    recorded = record.write(str(image.id), record.predicate(SPEC, engine, reference, folder, started))
+    yield image
+    recorded.unlink()
+    daemon.images.remove(str(image.id), force=True)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A private and a public key."""
+    private, public = (tmp_path_factory.mktemp("keys") / name for name in ("key.pem", "key.pub"))
+    run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(private)])
+    run(["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)])
+    return private, public
+
+
+@pytest.fixture(scope="module")
+def pushed(
+    registry: str, built: Image, keys: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, str]:
+    """NAME:TAG of the image with all that is stated of it, signed, and its digest."""
+    reference = f"{registry}/team/{NAME}:1"
+    built.tag(reference)
+    digest = push.push_reference(choose(), reference)
+    attestation.attach({reference: digest}, tmp_path_factory.mktemp("files"), keys[0])
+    return reference, digest
+
+
+def test_the_layers_and_the_export_of_an_image_hold_the_same_packages(built: Image) -> None:
+    folders = rootfs.layers(built)
+    assert folders, "these tests run as root with overlay2"
+
+    found = rootfs.of_layers(folders, packages.is_database)
+
+    assert found == rootfs.streamed(built, packages.is_database)
+    assert sorted(path for path in found if path.startswith("opt/")) == [
+        "opt/a/stays-1.dist-info/METADATA",
+        "opt/anew/new-1.dist-info/METADATA",
+    ]
+
+
+def test_the_sbom_of_verl_cpu_states_what_its_own_tools_tell_within_two_seconds(
+    daemon: DockerClient, cpu_image: str
+) -> None:
+    image = daemon.images.get(cpu_image)
+    took = []
+    for _ in range(2):  # the other suites' containers are going at times
+        asked = time.monotonic()
+        stated = packages.inside(image)
+        took.append(time.monotonic() - asked)
+    told = daemon.containers.run(cpu_image, ["-c", ASK], entrypoint="bash", user="0", remove=True).decode()
+
+    inside = {tuple(line.split()) for line in told.splitlines() if len(line.split()) == 3}
+    kinds = [(each, each.purl.split(":")[1].split("/")[0]) for each in stated]
+    said = {(kind, each.name, each.version) for each, kind in kinds}
+
+    assert len(inside) > 200
+    assert {(kind, canonicalize_name(name), v) for kind, name, v in inside} == {
+        (kind, canonicalize_name(name), v) for kind, name, v in said
+    }
+    assert min(took) < 2
+
+
+def test_the_record_of_verl_cpus_build_is_true_of_the_image(daemon: DockerClient, cpu_image: str) -> None:
+    image = daemon.images.get(cpu_image)
+    known = record.read(str(image.id))
+    assert known is not None
+
+    files = rootfs.read(image, lambda path: path.startswith(verification.INSIDE))
+
+    assert list(verification._origin(known, image, files)) == []
+
+
+def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: tuple[Path, Path]) -> None:
+    reference, digest = pushed
+    invoke = [sys.executable, "-m", "invoke", "--search-root", str(ROOT)]
+
+    told = run([*invoke, "verify", "--image", reference, "--key", str(keys[1])])
+
+    assert told.startswith(f"{reference.rpartition(':')[0]}@{digest}: ")
+    assert told.endswith(
+        f" packages, all stated and no other; base and toolkit as stated; signed by the owner of {keys[1]}\n"
+    )
+
+
+def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
+    pushed: tuple[str, str], built: Image
+) -> None:
+    reference, digest = pushed
+    repository, _ = Repository.of(reference)
+    with repository:
+        kept = [repository.manifest(f"{digest.replace(':', '-')}.{ending}") for ending in ("sbom", "provenance")]
+
+    assert [each.parts["subject"]["digest"] for each in kept if each] == [digest, digest]
+    assert not [label for label in built.labels if "sbom" in label or "provenance" in label]
+
+
+def test_stating_it_again_leaves_all_as_it_is(pushed: tuple[str, str], tmp_path: Path) -> None:
+    reference, digest = pushed
+    repository, _ = Repository.of(reference)
+    with repository:
+        before = [repository.manifest(attachments.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
+        files = attestation.attach({reference: digest}, tmp_path)
+        after = [repository.manifest(attachments.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
+
+        assert before == after
+        assert files[0].read_bytes() == attachments.fetch(repository, attachments.image(repository, digest), SBOM)
+
+
+def test_an_image_that_is_not_here_is_pulled_by_its_digest(
+    daemon: DockerClient, pushed: tuple[str, str], built: Image
+) -> None:
+    reference, digest = pushed
+    name = reference.rpartition(":")[0]
+    daemon.images.remove(reference)
+    with pytest.raises(ImageNotFound):
+        daemon.images.get(f"{name}@{digest}")
+
+    assert digest in verification.verify(f"{name}@{digest}")
+    built.tag(reference)
+
+
+def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
+    daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path
+) -> None:
+    # Another image, and the statements about the first with its own digest in them: a liar's.
+    reference, digest = pushed
+    (tmp_path / "Dockerfile").write_text(f"FROM {NAME}\nRUN touch /opt/new\n")
+    other = f"{registry}/team/{NAME}:2"
+    run(choose().build_argv(["--tag", other, str(tmp_path)]), choose().environment)
+    theirs = push.push_reference(choose(), other)
+    repository, _ = Repository.of(reference)
+    with repository:
+        first, second = (attachments.image(repository, each) for each in (digest, theirs))
+        for kind in (SBOM, PROVENANCE):
+            content = attachments.fetch(repository, first, kind).replace(digest[7:].encode(), theirs[7:].encode())
+            content = content.replace(b"pypi/stays", b"pypi/other").replace(b'"stays"', b'"other"')
+            attachments.attach(repository, second, kind, content)
+
+    asked = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "verify", "--image", other]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert f"NotTrusted: {registry}/team/{NAME}@{theirs}: the SBOM states other 1 in /opt/a that" in done.stderr
+    assert "the image has stays 1 in /opt/a that the SBOM does not state" in done.stderr
+    daemon.images.remove(other)
+
+
+def test_statements_that_were_copied_from_another_image_are_refused(
+    daemon: DockerClient, registry: str, pushed: tuple[str, str]
+) -> None:
+    reference, digest = pushed
+    other = f"{registry}/team/{NAME}:base"
+    daemon.images.get(base.ensure()).tag(other)
+    theirs = push.push_reference(choose(), other)
+    repository, _ = Repository.of(reference)
+    with repository:
+        for kind in (SBOM, PROVENANCE):
+            copied = repository.manifest(attachments.tag(digest, kind))
+            assert copied
+            repository.put_manifest(attachments.tag(theirs, kind), {**copied.parts, "mediaType": OCI_MANIFEST})
+
+    with pytest.raises(NotTrusted, match=f"is attached to another image, {digest}"):
+        verification.verify(other)
+    daemon.images.remove(other)
+
+
+def test_an_image_without_statements_is_not_verified(daemon: DockerClient, registry: str) -> None:
+    silent = f"{registry}/silent/{NAME}:1"
+    daemon.images.get(base.ensure()).tag(silent)
+    push.push_reference(choose(), silent)
+
+    with pytest.raises(NotTrusted, match="has no SBOM; `invoke push` attaches it"):
+        verification.verify(silent)
+    daemon.images.remove(silent)
+
+
+def test_an_image_of_this_machine_is_stated_in_files_by_its_id(built: Image, tmp_path: Path) -> None:
+    files = attestation.write(NAME, tmp_path)
+
+    digest, stated = sbom.read(files[0].read_bytes())
+    assert digest == built.id
+    assert len(stated) == len(packages.inside(built))
+    assert json.loads(files[1].read_text())["subject"][0]["digest"] == {"sha256": str(built.id)[7:]}
