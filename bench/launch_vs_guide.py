@@ -1,16 +1,18 @@
 """Seconds from sbatch to a checked cluster, against the guides' launch and others, in the same minutes.
 
-    .venv/bin/python bench/launch_vs_guide.py --nodes 2 --launches 5 [--against guide symmetric minimum]
+    .venv/bin/python bench/launch_vs_guide.py --nodes 2 --launches 5 [--against guide symmetric minimum] [--floor]
 
 All launch the same image, already on the nodes of a rehearsal cluster, in turns. A launch is complete when its
 own check saw every node; `minimum` is timed without one, and counted afterwards. Prints a line a launch and, last, the
-ratio of the medians over complete launches.
+ratio of the medians over complete launches. With `--floor` a cluster is made by hand in every turn (bench/floor.py),
+and the last line is the ratio to what Ray itself takes; `--against` without a name leaves the others out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import sys
@@ -22,6 +24,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.floor import ByHand, by_hand, verdict
+from slurm.errors import CommandFailed
 from slurm.testbed.cluster import Cluster
 
 LAUNCH_TIMEOUT_S = 300
@@ -94,7 +98,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--launches", type=int, default=5)
-    parser.add_argument("--against", nargs="+", default=["guide"], choices=["guide", "symmetric", "minimum"])
+    parser.add_argument("--against", nargs="*", default=["guide"], choices=["guide", "symmetric", "minimum"])
+    parser.add_argument("--floor", action="store_true")
     parser.add_argument("--image", default="verl.cpu:latest")
     options = parser.parse_args()
     cluster = Cluster(options.nodes, name="bench")
@@ -107,24 +112,39 @@ def main() -> None:
         for node in cluster.nodes:
             cluster.host(node).run(["docker", "pull", "--quiet", image], timeout_s=900)
         ways: dict[str, Way] = {"launch.sh": ours, **{name: partial(other, name) for name in options.against}}
-        _report(ways, cluster, image, options.launches)
+        _report(ways, cluster, image, options.launches, options.floor)
     finally:
         cluster.down()
 
 
-def _report(ways: dict[str, Way], cluster: Cluster, image: str, launches: int) -> None:
+def _report(ways: dict[str, Way], cluster: Cluster, image: str, launches: int, with_floor: bool) -> None:
     nodes = len(cluster.nodes)
     complete: dict[str, list[float]] = {name: [] for name in ways}
+    floors: list[ByHand] = []
     for _ in range(launches):
         for name, start in ways.items():
             launch = start(cluster, image, nodes)
             print(f"{name}: {launch.seconds:.1f} s, {launch.nodes} of {nodes} nodes", flush=True)
             complete[name] += [launch.seconds] if launch.nodes == nodes else []
+        floors += _floor(cluster, image) if with_floor else []
     medians = {name: statistics.median(seconds) for name, seconds in complete.items() if seconds}
     for name, seconds in complete.items():
         ratio = f", launch.sh takes {medians['launch.sh'] / medians[name]:.2f} of it" if len(seconds) else ""
         median = f"median {medians[name]:.1f} s" if seconds else "no median"
         print(f"{name}: {len(seconds)} of {launches} complete, {median}{ratio}")
+    if floors and "launch.sh" in medians:
+        print(verdict(medians["launch.sh"], floors, os.cpu_count() or 1))
+
+
+def _floor(cluster: Cluster, image: str) -> list[ByHand]:
+    """Make a cluster by hand, and return it if it was whole."""
+    try:
+        done = by_hand([cluster.host(node) for node in cluster.nodes], image)
+    except CommandFailed as failed:
+        print(f"by hand: {failed}", flush=True)
+        return []
+    print(done, flush=True)
+    return [done] if done.nodes == len(cluster.nodes) else []
 
 
 if __name__ == "__main__":
