@@ -16,17 +16,8 @@ from tests.shell.supervised import FAKES, Job
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / ".build" / "python3.9-ray2.44"
-PACKAGES = [
-    "ray[default]==2.44.1",
-    "hydra-core==1.3.2",
-    "docker",
-    "invoke",
-    "jinja2",
-    "pip",
-    "pytest",
-    "pytest-docker",
-    "tomli",
-]
+PROJECT = ROOT / "pyproject.toml"  # for its own packages
+PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker"]
 CLUSTER_S = 300
 EVERYWHERE = {"0" * 8, "0" * 32}
 
@@ -48,8 +39,8 @@ def interpreter() -> str | None:
 def python39() -> Path:
     """Its interpreter, in an environment that is made once (Ray is a download of 65 MB)."""
     python = ENVIRONMENT / "bin" / "python"
-    whole = ENVIRONMENT / "whole"
-    if whole.exists() and whole.read_text() == "\n".join(PACKAGES):
+    whole, wanted = ENVIRONMENT / "whole", "\n".join([*PACKAGES, PROJECT.read_text()])
+    if whole.exists() and whole.read_text() == wanted:
         return python
     found = interpreter()
     if found is None:
@@ -57,8 +48,8 @@ def python39() -> Path:
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     subprocess.run([found, "-m", "venv", "--without-pip", ENVIRONMENT], check=True)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
-    subprocess.run([*uv, *PACKAGES], check=True)
-    whole.write_text("\n".join(PACKAGES))
+    subprocess.run([*uv, *PACKAGES, "--requirement", str(PROJECT)], check=True)
+    whole.write_text(wanted)
     return python
 
 
