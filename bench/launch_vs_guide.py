@@ -112,12 +112,13 @@ def main() -> None:
         for node in cluster.nodes:
             cluster.host(node).run(["docker", "pull", "--quiet", image], timeout_s=900)
         ways: dict[str, Way] = {"launch.sh": ours, **{name: partial(other, name) for name in options.against}}
-        _report(ways, cluster, image, options.launches, options.floor)
+        report(ways, cluster, image, options.launches, options.floor)
     finally:
         cluster.down()
 
 
-def _report(ways: dict[str, Way], cluster: Cluster, image: str, launches: int, with_floor: bool) -> None:
+def report(ways: dict[str, Way], cluster: Cluster, image: str, launches: int, with_floor: bool) -> None:
+    """Launch every way in turns, print a line for each, and the medians of those that were complete."""
     nodes = len(cluster.nodes)
     complete: dict[str, list[float]] = {name: [] for name in ways}
     floors: list[ByHand] = []
@@ -141,7 +142,8 @@ def _floor(cluster: Cluster, image: str) -> list[ByHand]:
     try:
         done = by_hand([cluster.host(node) for node in cluster.nodes], image)
     except CommandFailed as failed:
-        print(f"by hand: {failed}", flush=True)
+        said = (failed.output.splitlines() or ["(nothing)"])[-1]
+        print(f"by hand: no cluster, a command ended with {failed.code}: {said}", flush=True)
         return []
     print(done, flush=True)
     return [done] if done.nodes == len(cluster.nodes) else []

@@ -6,11 +6,14 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bench.floor import TIMED, ByHand, Start, by_hand, verdict
+from bench.launch_vs_guide import Launch, report
 from slurm.errors import CommandFailed
+from slurm.testbed.cluster import Cluster
 from slurm.testbed.hosts import Output
 
 V1 = ("cpuacct/cpuacct.usage", "{}000000000\n")
@@ -29,9 +32,22 @@ class Machine:
         words = " ".join(argv)
         self._told.append(f"{self.name}: {words}")
         if self._fails in words:
-            raise CommandFailed(argv, 1, "", where=self.name)
+            raise CommandFailed(argv, 1, "starting\nthe raylet ended", where=self.name)
         answers = {"hostname": "172.18.0.4\n", "ray start": self._timed, "import ray": "a warning\n3\n"}
         return Output(0, next((answer for asked, answer in answers.items() if asked in words), ""), "")
+
+
+class Nodes:
+    """A cluster of such machines; the by-hand cluster of its first turns fails, one a ``failures``."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.nodes = ["n1", "n2", "n3"]
+        self._failures = failures
+        self.told: list[str] = []
+
+    def host(self, name: str) -> Machine:
+        turn = sum("n1: docker run" in line for line in self.told)
+        return Machine(name, self.told, "--head" if turn < self._failures else "nothing")
 
 
 def timed(folder: Path, cgroup: tuple[str, str], code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -93,3 +109,16 @@ def test_the_floor_is_what_the_cores_or_one_head_and_one_join_take(cores: int, f
     done = [ByHand([Start(6, 10 + more), Start(3, 6), Start(9, 6), Start(9, 6)], 4) for more in (0, 20, -5)]
 
     assert floor in verdict(18.2, done, cores)
+
+
+def test_the_floor_is_taken_in_turns_and_what_is_not_whole_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    launches = [Launch(8, 3), Launch(99, 2), Launch(10, 3)]
+    ways = {"launch.sh": lambda cluster, image, nodes: launches.pop(0)}
+    report(ways, cast("Cluster", Nodes(failures=1)), "verl.cpu", 3, with_floor=True)
+
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == ["launch.sh:", "by"] * 3 + ["launch.sh:", "floor"]
+    assert said[1] == "by hand: no cluster, a command ended with 1: the raylet ended"
+    assert said[3] == "by hand: head 2.0 s and 4.0 CPU s; joins 2.0 s and 4.0 CPU s, 2.0 s and 4.0 CPU s; 3 of 3 nodes"
+    assert said[-1].startswith("floor of 2: ")
+    assert "launch.sh takes 9.0 s" in said[-1]
