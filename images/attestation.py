@@ -6,25 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from docker.errors import ImageNotFound
 from docker.models.images import Image
 from docker.utils import parse_repository_tag
 
 from images import attachments, packages, provenance, record, sbom, signing
 from images.attachments import PROVENANCE, SBOM, Kind
-from images.engine import daemon
-from images.errors import NotBuilt
+from images.engine import local
 from images.registry import Repository
 
 FOLDER = record.ROOT / ".build" / "attestations"
-
-
-def local(reference: str) -> Image:
-    """An image of this machine."""
-    try:
-        return daemon().images.get(reference)
-    except ImageNotFound:
-        raise NotBuilt(reference) from None
 
 
 def statements(image: Image, name: str, digest: str) -> dict[Kind, bytes]:

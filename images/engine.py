@@ -14,9 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException
+from docker.errors import DockerException, ImageNotFound
+from docker.models.images import Image
 
-from images.errors import CommandFailed, EngineMissing
+from images.errors import CommandFailed, EngineMissing, NotBuilt
 from images.process import run
 
 # Since 23.0 `docker build` with BuildKit needs the buildx plugin; before, the client had BuildKit built in.
@@ -106,3 +107,11 @@ def daemon() -> docker.DockerClient:
             f"no Docker daemon answers ({silence}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
         ) from silence
     return client
+
+
+def local(reference: str) -> Image:
+    """An image of this machine; NotBuilt where there is none."""
+    try:
+        return daemon().images.get(reference)
+    except ImageNotFound:
+        raise NotBuilt(reference) from None

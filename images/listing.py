@@ -6,8 +6,8 @@ from docker.errors import ImageNotFound
 
 from images.build import names
 from images.catalog import Catalog
-from images.engine import daemon
-from images.errors import EngineMissing, NotBuilt
+from images.engine import daemon, local
+from images.errors import EngineMissing
 from images.spec import ImageSpec
 
 LARGEST_PACKAGES = r"""
@@ -47,10 +47,7 @@ def _here(name: str) -> str:
 
 def space(reference: str) -> str:
     """What takes the space in an image: its layers from a megabyte on, and its largest Python packages."""
-    try:
-        history = daemon().images.get(reference).history()
-    except ImageNotFound:
-        raise NotBuilt(reference) from None
+    history = local(reference).history()
     layers = [(layer["Size"], _telling(layer["CreatedBy"] or layer["Comment"])) for layer in history]
     lines = [f"{size / 1e6:5.0f} MB  {step}" for size, step in sorted(layers, reverse=True) if size >= 1e6]
     packages = daemon().containers.run(reference, ["-c", LARGEST_PACKAGES], entrypoint="bash", remove=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import time
 
-from docker.errors import ImageNotFound
-
 from images.build import names
 from images.catalog import Catalog
-from images.engine import Engine, choose, daemon
-from images.errors import CommandFailed, NotBuilt, PushFailed
+from images.engine import Engine, choose, local
+from images.errors import CommandFailed, PushFailed
 from images.process import run
 from images.spec import ImageSpec
 
@@ -26,12 +24,8 @@ def push(spec: ImageSpec, registry: str, catalog: Catalog) -> dict[str, str]:
     engine = choose()
     pushed = {}
     for name in names(spec, catalog):
-        try:
-            image = daemon().images.get(name)
-        except ImageNotFound:
-            raise NotBuilt(name) from None
         reference = f"{registry.rstrip('/')}/{name}"
-        image.tag(reference)
+        local(name).tag(reference)
         pushed[reference] = push_reference(engine, reference)
     return pushed
 

@@ -39,7 +39,7 @@ def verify(reference: str, key: Path | None = None) -> str:
     subjects, predicate = provenance.read(contents[PROVENANCE])
     image = _present(repository.name, subject.digest, ids)
     files = rootfs.read(image, lambda path: packages.is_database(path) or path.startswith(INSIDE))
-    found = packages.listed({path: content for path, content in files.items() if packages.is_database(path)})
+    found = packages.listed(files)
     problems = [
         *_about("SBOM", [described], subject.digest),
         *_about("provenance", subjects, subject.digest),

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from images import attachments, registry
+from images import attachments
 from images.attachments import SBOM
 from images.errors import NotTrusted, RegistryFailed
 from images.registry import DOCKER_MANIFEST, INDEXES, OCI_MANIFEST, Repository
 from tests.unit.images.fake_registry import PAIR, SUBJECT, FakeRegistry, running
 
-
-@pytest.fixture(autouse=True)
-def _no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    settings = {"RegistryConfig": {"IndexConfigs": {"plain.example:5000": {"Secure": False}}}}
-    monkeypatch.setattr(registry, "daemon", lambda: SimpleNamespace(info=lambda: settings))
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-
-
-@pytest.fixture
-def server() -> Iterator[FakeRegistry]:
-    with running() as server:
-        server.keep("1", SUBJECT, DOCKER_MANIFEST)
-        yield server
-
-
-@pytest.fixture
-def repository(server: FakeRegistry) -> Iterator[Repository]:
-    with Repository(f"{server.host}/team/verl.cpu") as repository:
-        yield repository
+pytestmark = pytest.mark.usefixtures("engine_settings")
 
 
 def log_in(folder: Path, host: str) -> None:

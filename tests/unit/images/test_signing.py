@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +13,7 @@ from images.attachments import PROVENANCE, SBOM, SIGNATURE
 from images.errors import CommandFailed, ImageError, NotTrusted
 from images.process import run
 from images.registry import DOCKER_MANIFEST, Manifest, Repository
-from tests.unit.images.fake_registry import SUBJECT, FakeRegistry, running
+from tests.unit.images.fake_registry import SUBJECT, FakeRegistry
 
 STATED = {SBOM: b"{1}", PROVENANCE: b"{2}"}
 
@@ -33,21 +31,6 @@ def make(folder: Path, kind: str = "EC", *cipher: str) -> tuple[Path, Path]:
     password = ["-passin", cipher[-1]] if cipher else []
     run(["openssl", "pkey", "-in", str(private), *password, "-pubout", "-out", str(public)])
     return private, public
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    settings: dict[str, object] = {"RegistryConfig": {"IndexConfigs": {}}}
-    monkeypatch.setattr(registry, "daemon", lambda: SimpleNamespace(info=lambda: settings))
-    with running() as server:
-        server.keep("1", SUBJECT, DOCKER_MANIFEST)
-        yield server
-
-
-@pytest.fixture
-def repository(server: FakeRegistry) -> Iterator[Repository]:
-    with Repository(f"{server.host}/team/verl.cpu") as repository:
-        yield repository
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,8 @@ from images import attachments, packages, provenance, registry, rootfs, sbom, ve
 from images.attachments import PROVENANCE, SBOM
 from images.errors import NotTrusted
 from images.record import BUILD_TYPE
-from images.registry import DOCKER_MANIFEST, Repository
-from tests.unit.images.fake_registry import SUBJECT, FakeRegistry, running
+from images.registry import Repository
+from tests.unit.images.fake_registry import SUBJECT, FakeRegistry
 
 FILES = {
     "opt/venv/ray-2.60.0.dist-info/METADATA": b"Name: ray\nVersion: 2.60.0\n",
@@ -40,18 +40,8 @@ def predicate() -> dict[str, Any]:
 
 
 @pytest.fixture
-def server() -> Iterator[FakeRegistry]:
-    with running() as server:
-        server.keep("1", SUBJECT, DOCKER_MANIFEST)
-        yield server
-
-
-@pytest.fixture
 def stated(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[..., str]:
     """State an image of ``FILES`` in the registry, with what of it is given otherwise; then what verify says."""
-    monkeypatch.setattr(
-        registry, "daemon", lambda: SimpleNamespace(info=lambda: {"RegistryConfig": {"IndexConfigs": {}}})
-    )
 
     def verify(
         *,

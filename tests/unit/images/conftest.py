@@ -1,0 +1,35 @@
+"""A registry in memory for the tests of what asks one, and an engine that says how registries are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from images import registry
+from images.registry import DOCKER_MANIFEST, Repository
+from tests.unit.images.fake_registry import SUBJECT, FakeRegistry, running
+
+
+@pytest.fixture
+def engine_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What `docker info` says of one registry without TLS; docker's logins are those of ``tmp_path``."""
+    settings = {"RegistryConfig": {"IndexConfigs": {"plain.example:5000": {"Secure": False}}}}
+    monkeypatch.setattr(registry, "daemon", lambda: SimpleNamespace(info=lambda: settings))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+
+
+@pytest.fixture
+def server(engine_settings: None) -> Iterator[FakeRegistry]:
+    """It has SUBJECT as `1`."""
+    with running() as server:
+        server.keep("1", SUBJECT, DOCKER_MANIFEST)
+        yield server
+
+
+@pytest.fixture
+def repository(server: FakeRegistry) -> Iterator[Repository]:
+    with Repository(f"{server.host}/team/verl.cpu") as repository:
+        yield repository
