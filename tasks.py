@@ -15,9 +15,10 @@ from invoke import Collection, Context, Exit, task
 from images import base as images_base
 from images import build as images_build
 from images import engine as images_engine
-from images import listing, render
+from images import listing, render, vocabulary
 from images import lock as images_lock
 from images import push as images_push
+from images import site as images_site
 from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import demo as slurm_demo
@@ -62,7 +63,7 @@ def demo(_: Context) -> None:
         spec = catalog.find(platform="cpu")
         tags = images_build.names(spec, catalog)
         say(f"build      {tags[0]}")
-        images_build.build(spec, images_build.Site.here(), tags)
+        images_build.build(spec, images_site.Site.here(), tags)
         code = slurm_demo.run(tags[0], _debian(), ROOT / ".build" / "demo", say=say)
     raise Exit(code=code)
 
@@ -91,16 +92,23 @@ def lock_variant(_: Context, variant: str) -> None:
         say(str(images_lock.write(Catalog.read().find(variant=variant))))
 
 
+@task(name="site", help={"site": "a site file in place of the one that VERLJOB_SITE names"})
+def show_site(_: Context, site: str = "") -> None:
+    """Show what this place has of its own, and who says so: flags of `build`, the environment, the site file."""
+    with reported():
+        found = vocabulary.settings(site)
+        vocabulary.refuse_missing(found)
+        say(vocabulary.table(found))
+
+
 @task(
     name="build",
     help={
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
         "base": "another base, such as a mirror's copy",
-        "wheelhouse": "folder with torch's CPU wheel",
-        "ca": "CA bundle for the build's downloads (else SSL_CERT_FILE, PIP_CERT)",
-        "pip_index": "package index in place of PyPI (else PIP_INDEX_URL)",
-        "apt_mirror": "mirror in place of the distribution's",
+        "site": "a site file in place of the one that VERLJOB_SITE names",
+        **{name: vocabulary.KEYS[name].purpose for name in vocabulary.FLAGS},
     },
 )
 def build_image(
@@ -111,17 +119,22 @@ def build_image(
     rollout: str = "",
     tag: str = "",
     base: str = "",
+    site: str = "",
+    base_mirror: str = "",
     wheelhouse: str = "",
-    ca: str = "",
     pip_index: str = "",
     apt_mirror: str = "",
+    ca: str = "",
+    proxy: str = "",
+    no_proxy: str = "",
 ) -> None:
     """Build an image, and print its ID."""
+    flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
     with reported():
         catalog = Catalog.read()
         spec = catalog.find(platform, variant, rollout)
-        site = images_build.Site.here(ca=ca, pip_index=pip_index, apt_mirror=apt_mirror, wheelhouse=wheelhouse)
-        say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
+        here = images_site.Site.here(site, **flags)
+        say(images_build.build(spec, here, images_build.names(spec, catalog, tag), from_base=base))
 
 
 @task(
@@ -200,7 +213,7 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
         catalog = Catalog.read()
         spec = catalog.find(platform="cpu")
         tags = images_build.names(spec, catalog)
-        images_build.build(spec, images_build.Site.here(), tags)
+        images_build.build(spec, images_site.Site.here(), tags)
         failed = faults.run(tags[0], _debian(), only=only, runtime=runtime, rounds=rounds, say=say)
     raise Exit(code=min(failed, 1))
 
@@ -279,6 +292,7 @@ for _verb, _task in {
 
 namespace = Collection(
     show_images,
+    show_site,
     render_dockerfiles,
     lock_variant,
     build_image,

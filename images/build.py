@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from images import base, context, record, wheels
@@ -14,63 +12,8 @@ from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
 from images.process import stream
+from images.site import Site
 from images.spec import ImageSpec
-
-CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT")
-
-
-@dataclass(frozen=True)
-class Site:
-    """What this place has of its own; none of it ends in a layer."""
-
-    ca: Path | None = None
-    pip_index: str | None = None
-    apt_mirror: str | None = None
-    wheelhouse: Path | None = None
-
-    @classmethod
-    def here(
-        cls,
-        *,
-        ca: str = "",
-        pip_index: str = "",
-        apt_mirror: str = "",
-        wheelhouse: str = "",
-        environment: Mapping[str, str] | None = None,
-    ) -> Site:
-        """From flags; the CA bundle also from SSL_CERT_FILE or PIP_CERT, the index from PIP_INDEX_URL."""
-        environment = os.environ if environment is None else environment
-        bundle = ca or next((environment[name] for name in CA_VARIABLES if environment.get(name)), None)
-        return cls(
-            ca=Path(bundle) if bundle else None,
-            pip_index=pip_index or environment.get("PIP_INDEX_URL"),
-            apt_mirror=apt_mirror,
-            wheelhouse=Path(wheelhouse) if wheelhouse else None,
-        )
-
-    def pip_environment(self) -> dict[str, str]:
-        """What pip on this machine is told; a password in the index stays out of its arguments."""
-        settings = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index}
-        return {name: str(value) for name, value in settings.items() if value}
-
-    def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
-        """Write pip's and apt's configuration into ``folder``; the flags that hand them to the build."""
-        pip = ["[global]", "disable-pip-version-check = true"]
-        apt = ['APT::Keep-Downloaded-Packages "true";', 'Acquire::Retries "3";']
-        files = {}
-        if self.ca:
-            files["ca"] = self.ca
-            pip.append("cert = /run/secrets/ca")
-            apt.append('Acquire::https::CAInfo "/run/secrets/ca";')
-        if self.pip_index:
-            pip.append(f"index-url = {self.pip_index}")
-        if self.apt_mirror:
-            lines = [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites]
-            files["sources"] = _write(folder / "sources", lines)
-            apt += ['Dir::Etc::SourceList "/run/secrets/sources";', 'Dir::Etc::SourceParts "-";']
-        files["pip"] = _write(folder / "pip", pip)
-        files["apt"] = _write(folder / "apt", apt)
-        return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
 
 def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = "", lock: Path | None = None) -> str:
@@ -124,14 +67,8 @@ def _torch(spec: ImageSpec, site: Site) -> list[Path]:
 
 def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     if spec.base_made and not asked:
-        return base.ensure(spec.base, spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
-    reference = asked or spec.base
+        return base.ensure(site.mirrored(spec.base), spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
+    reference = asked or site.mirrored(spec.base)
     if not base.present(reference):
         base.pull(engine, reference)
     return reference
-
-
-def _write(path: Path, lines: Sequence[str]) -> Path:
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    path.chmod(0o600)
-    return path

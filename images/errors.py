@@ -5,6 +5,7 @@ ImageError
 ├── UnknownVariant          no such variant or platform
 ├── NotBuilt                no such image on this machine
 ├── Incompatible            a pair that cannot work, refused before a build
+├── SiteError               the settings of this place say something impossible
 ├── EngineMissing           no docker client with BuildKit, or no daemon
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
@@ -44,6 +45,10 @@ class NotBuilt(ImageError, LookupError):
 
 class Incompatible(ImageError, ValueError):
     """verl does not run on this base, whatever is installed."""
+
+
+class SiteError(ImageError, ValueError):
+    """What a flag, the environment or the site file says of this place cannot be meant."""
 
 
 class EngineMissing(ImageError):

@@ -16,9 +16,9 @@ from pytest_docker.plugin import get_docker_services
 
 from images import base as debian
 from images import build, engine
-from images.build import Site
 from images.catalog import Catalog
 from images.lock import LOCKS
+from images.site import Site
 from images.spec import ImageSpec
 from slurm.testbed import compose
 

@@ -10,9 +10,9 @@ import standin
 from docker import DockerClient
 
 from images import build
-from images.build import Site
 from images.catalog import Catalog
 from images.errors import BaseUnreachable, CommandFailed
+from images.site import Site
 
 CATALOG = Catalog.read()
 PREFIX = {"rocm6.2": "/opt/conda/envs/py_3.9", "cu130": "/usr/local"}

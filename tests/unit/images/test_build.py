@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from images import build, context
-from images.build import Site
 from images.catalog import Catalog
 from images.engine import Engine
 
@@ -37,46 +36,6 @@ def test_an_image_is_named_for_its_verl_and_its_variant_and_a_default_is_latest(
 def test_a_tag_of_the_callers_takes_the_place_of_the_usual_names() -> None:
     assert build.names(CPU, CATALOG, "mine") == ["verl.cpu:mine"]
     assert build.names(CPU, CATALOG, "team/verl:1") == ["team/verl:1"]
-
-
-def test_the_ca_bundle_comes_from_the_flag_else_from_the_environment() -> None:
-    machine = {"SSL_CERT_FILE": "/etc/machine.pem", "PIP_CERT": "/etc/pip.pem"}
-
-    assert Site.here(ca="/mine.pem", environment=machine).ca == Path("/mine.pem")
-    assert Site.here(environment=machine).ca == Path("/etc/machine.pem")
-    assert Site.here(environment={"PIP_CERT": "/etc/pip.pem"}).ca == Path("/etc/pip.pem")
-    assert Site.here(environment={}).ca is None
-
-
-def test_a_password_in_an_index_reaches_the_build_in_a_file_and_no_argument(tmp_path: Path) -> None:
-    site = Site.here(pip_index="https://me:secret@index/simple", ca="/ca.pem", environment={})
-
-    flags = site.secrets(CPU, tmp_path)
-
-    assert "secret@" not in " ".join(flags)
-    assert flags[:2] == ["--secret", "id=ca,src=/ca.pem"]
-    config = tmp_path / "pip"
-    assert f"id=pip,src={config}" in flags
-    assert "index-url = https://me:secret@index/simple" in config.read_text()
-    assert "cert = /run/secrets/ca" in config.read_text()
-    assert config.stat().st_mode & 0o077 == 0
-
-
-def test_without_a_ca_bundle_pip_is_not_pointed_at_one(tmp_path: Path) -> None:
-    Site.here(environment={}).secrets(CPU, tmp_path)
-
-    assert "cert" not in (tmp_path / "pip").read_text()
-    assert "CAInfo" not in (tmp_path / "apt").read_text()
-
-
-def test_an_apt_mirror_stands_in_for_the_distributions_with_its_suites(tmp_path: Path) -> None:
-    Site.here(apt_mirror="http://mirror/debian", environment={}).secrets(CPU, tmp_path)
-
-    assert (tmp_path / "sources").read_text().splitlines() == [
-        "deb http://mirror/debian bookworm main",
-        "deb http://mirror/debian bookworm-updates main",
-    ]
-    assert 'Dir::Etc::SourceList "/run/secrets/sources";' in (tmp_path / "apt").read_text()
 
 
 def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(

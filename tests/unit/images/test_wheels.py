@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from images import wheels
-from images.build import Site
 from images.errors import TorchUnavailable
+from images.site import Site
 
 CPU = ["filelock", "sympy>=1.13.3", "jinja2"]
 # From the METADATA of PyPI's torch 2.11.0 for Linux.
@@ -74,7 +74,7 @@ def test_where_pip_finds_the_cuda_build_pytorchs_index_is_asked(
 
 def test_a_password_in_an_index_reaches_pip_and_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
-    site = Site.here(pip_index="https://me:secret@index/simple", ca="/ca.pem", environment={})
+    site = Site(pip_index="https://me:secret@index/simple", ca=Path("/ca.pem"))
 
     wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache", environment=site.pip_environment())
 
