@@ -34,7 +34,7 @@ def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None 
     """Fill ``.build/images/<variant>`` anew and return it; ``lock`` takes the place of the variant's own."""
     folder = STAGED / spec.variant
     shutil.rmtree(folder, ignore_errors=True)
-    for each in ("steps", "wheelhouse", "toolkit/python"):
+    for each in ("steps", "wheelhouse", "debs", "git", "toolkit/python"):
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
     shutil.copy2(TEMPLATES / "guard.py", folder / "steps")

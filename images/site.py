@@ -73,7 +73,7 @@ class Site:
             files["sources"] = _write(folder / "sources", sources)
         files["pip"] = _write(folder / "pip", self._pip())
         files["apt"] = _write(folder / "apt", self._apt(self.apt_mirror or spec.apt_mirror))
-        files["git"] = _write(folder / "git", self._git())
+        files["git"] = _write(folder / "git", self._git(spec))
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
     def _pip(self) -> list[str]:
@@ -91,9 +91,12 @@ class Site:
             told |= {"Acquire::http::Proxy": proxy, "Acquire::https::Proxy": proxy}
         return [f'{name} "{value}";' for name, value in told.items()]
 
-    def _git(self) -> list[str]:
-        told = {"sslCAInfo": self.ca and "/run/secrets/ca", "proxy": self.proxy}
-        return ["[http]", *(f'{name} = "{value}"' for name, value in told.items() if value)]
+    def _git(self, spec: ImageSpec) -> list[str]:
+        lines = ["[http]", 'sslCAInfo = "/run/secrets/ca"'] if self.ca else []
+        for repository in {new.repository for new in spec.replaces.values()}:
+            if proxy := self.proxy_to(repository):
+                lines += [f'[http "{repository}"]', f'proxy = "{proxy}"']
+        return lines
 
 
 def _with_password(name: str, found: Mapping[str, str]) -> str | None:

@@ -1,10 +1,11 @@
 # Rendered from dockerfiles/cpu.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cpu` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant cpu` stages its context: steps/, lock.txt, wheelhouse/, debs/, git/, toolkit/.
 ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE}
 
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
  && apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini \
@@ -24,6 +25,7 @@ RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
 
 # Removed: tests of other packages, their headers, and Ray's Java and C++ interfaces.
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
@@ -74,7 +76,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="8ad7e39ba3d8"
+      verljob.template="07ffc7134a99"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

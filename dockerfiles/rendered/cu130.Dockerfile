@@ -1,5 +1,5 @@
 # Rendered from dockerfiles/cuda.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cu130` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant cu130` stages its context: steps/, lock.txt, wheelhouse/, debs/, git/, toolkit/.
 ARG BASE=docker.io/verlai/verl:vllm024.dev2
 FROM ${BASE}
 
@@ -7,6 +7,7 @@ FROM ${BASE}
 USER 0
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
  && apt-get update \
  && apt-get install --yes --no-install-recommends tini \
@@ -14,6 +15,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && rm -rf /var/lib/apt/lists/*
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
@@ -57,7 +59,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="e6434e217b37"
+      verljob.template="66b58b0b1fe3"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

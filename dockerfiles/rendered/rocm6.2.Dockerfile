@@ -1,5 +1,5 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm6.2` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant rocm6.2` stages its context: steps/, lock.txt, wheelhouse/, debs/, git/, toolkit/.
 ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4
 
 # vllm 0.6.3 in place of the base's: verl 0.3.0.post1 to 0.4.1 raise on vLLM 0.6.4. The commit's hash is its checksum.
@@ -7,10 +7,9 @@ FROM ${BASE} AS vllm
 # hadolint ignore=DL3002
 USER 0
 WORKDIR /src/vllm
-RUN --mount=type=secret,id=ca \
-    if [ -s /run/secrets/ca ]; then export GIT_SSL_CAINFO=/run/secrets/ca; fi \
- && git init --quiet . \
- && git fetch --quiet --depth 1 https://github.com/vllm-project/vllm.git fd47e57f4b0d5f7920903490bce13bc9e49d8dba \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=git --mount=type=bind,source=git,target=/git \
+    git init --quiet . \
+ && git -c include.path=/run/secrets/git fetch --quiet --depth 1 https://github.com/vllm-project/vllm.git fd47e57f4b0d5f7920903490bce13bc9e49d8dba \
  && git checkout --quiet FETCH_HEAD
 RUN --mount=type=cache,target=/root/.cache/ccache \
     SETUPTOOLS_SCM_PRETEND_VERSION="0.6.3" \
@@ -24,6 +23,7 @@ FROM ${BASE}
 USER 0
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
  && apt-get update \
  && apt-get install --yes --no-install-recommends tini \
@@ -31,6 +31,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && rm -rf /var/lib/apt/lists/*
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,from=vllm,source=/wheels,target=/wheels/vllm \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
@@ -65,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="6de8eb4d98e0"
+      verljob.template="432ef86e066b"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -12,7 +12,7 @@ from images.catalog import Catalog
 from images.errors import SiteError
 from images.site import Site
 
-CPU = Catalog.read().variants["cpu"]
+CPU, ROCM = (Catalog.read().variants[name] for name in ("cpu", "rocm6.2"))
 SECRET = "hunter2/+"  # noqa: S105  stands in for one, with what a URL has to escape
 EVERYTHING = """
 base_mirror = "harbor.example.org/{registry}"
@@ -159,7 +159,7 @@ def test_passwords_reach_the_build_in_private_files_and_no_argument(file: Path, 
 
 
 def test_pip_apt_and_git_are_told_of_ca_mirror_and_proxy(file: Path, tmp_path: Path) -> None:
-    Site.here(str(file), {"VERLJOB_NO_PROXY": "other"}).secrets(CPU, tmp_path)
+    Site.here(str(file), {"VERLJOB_NO_PROXY": "other"}).secrets(ROCM, tmp_path)
 
     proxy = "http://robot:hunter2%2F%2B@proxy.example.org:3128"
     pip, apt, git = ((tmp_path / name).read_text().splitlines() for name in ("pip", "apt", "git"))
@@ -170,10 +170,11 @@ def test_pip_apt_and_git_are_told_of_ca_mirror_and_proxy(file: Path, tmp_path: P
     ]
     assert {f'Acquire::http::Proxy "{proxy}";', 'Acquire::https::CAInfo "/run/secrets/ca";'} < set(apt)
     assert 'Dir::Etc::SourceList "/run/secrets/sources";' in apt
-    assert git == ["[http]", 'sslCAInfo = "/run/secrets/ca"', f'proxy = "{proxy}"']
+    of_vllm = '[http "https://github.com/vllm-project/vllm.git"]'
+    assert git == ["[http]", 'sslCAInfo = "/run/secrets/ca"', of_vllm, f'proxy = "{proxy}"']
     assert (tmp_path / "sources").read_text().splitlines() == [
-        "deb http://mirror.example.org/debian bookworm main",
-        "deb http://mirror.example.org/debian bookworm-updates main",
+        "deb http://mirror.example.org/debian focal main universe",
+        "deb http://mirror.example.org/debian focal-updates main universe",
     ]
 
 
@@ -187,10 +188,10 @@ def test_what_needs_no_proxy_is_asked_without_it(file: Path, tmp_path: Path) -> 
 
 
 def test_without_settings_nothing_is_pointed_anywhere(tmp_path: Path) -> None:
-    Site().secrets(CPU, tmp_path)
+    Site().secrets(ROCM, tmp_path)
 
     assert (tmp_path / "pip").read_text().splitlines() == ["[global]", "disable-pip-version-check = true"]
     assert "CAInfo" not in (tmp_path / "apt").read_text()
     assert "Proxy" not in (tmp_path / "apt").read_text()
-    assert (tmp_path / "git").read_text() == "[http]\n"
+    assert (tmp_path / "git").read_text() == "\n"
     assert not (tmp_path / "sources").exists()
