@@ -14,8 +14,9 @@ from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
 from images import build as images_build
+from images import bundle as images_bundle
+from images import bundling, listing, render, vocabulary
 from images import engine as images_engine
-from images import listing, render, vocabulary
 from images import lock as images_lock
 from images import push as images_push
 from images import site as images_site
@@ -107,6 +108,7 @@ def show_site(_: Context, site: str = "") -> None:
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
         "base": "another base, such as a mirror's copy",
+        "bundle": "a folder that `invoke bundle` made: nothing is downloaded, and the build has no network",
         "site": "a site file in place of the one that VERLJOB_SITE names",
         **{name: vocabulary.KEYS[name].purpose for name in vocabulary.FLAGS},
     },
@@ -119,6 +121,7 @@ def build_image(
     rollout: str = "",
     tag: str = "",
     base: str = "",
+    bundle: str = "",
     site: str = "",
     base_mirror: str = "",
     wheelhouse: str = "",
@@ -132,9 +135,25 @@ def build_image(
     flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
     with reported():
         catalog = Catalog.read()
-        spec = catalog.find(platform, variant, rollout)
-        here = images_site.Site.here(site, **flags)
-        say(images_build.build(spec, here, images_build.names(spec, catalog, tag), from_base=base))
+        carried = images_bundle.Bundle.read(Path(bundle)) if bundle else None
+        spec = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
+        here, tags = images_site.Site.here(site, **flags), images_build.names(spec, catalog, tag)
+        say(images_build.build(spec, here, tags, from_base=base, bundle=carried))
+
+
+@task(
+    name="bundle",
+    help={
+        "output": "an empty folder, or a new one",
+        "base": "another base, such as a mirror's copy",
+        "site": "a site file in place of the one that VERLJOB_SITE names",
+    },
+)
+def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: str = "") -> None:
+    """Write all that the build of a variant downloads into a folder, for `build --bundle` where there is no network."""
+    with reported():
+        spec, here = Catalog.read().find(variant=variant), images_site.Site.here(site)
+        say(str(bundling.make(spec, here, Path(output), from_base=base)))
 
 
 @task(
@@ -296,6 +315,7 @@ namespace = Collection(
     render_dockerfiles,
     lock_variant,
     build_image,
+    make_bundle,
     push_image,
     state_image,
     verify_image,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from images import base, context, record, wheels
+from images.bundle import Bundle
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
@@ -16,19 +17,34 @@ from images.site import Site
 from images.spec import ImageSpec
 
 
-def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = "", lock: Path | None = None) -> str:
+def build(
+    spec: ImageSpec,
+    site: Site,
+    tags: Sequence[str],
+    *,
+    from_base: str = "",
+    lock: Path | None = None,
+    bundle: Bundle | None = None,
+) -> str:
     """Build, give the image ``tags``, and return its ID; the build's progress goes to standard error.
 
-    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock.
+    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock. A ``bundle`` takes the
+    place of every download, ``site`` then tells nothing, and the steps have no network.
     """
     refuse_impossible(spec)
     daemon()
-    engine = choose()
-    reference, started = _base(spec, engine, from_base, site), record.now()
+    engine, started = choose(), record.now()
+    if bundle:
+        bundle.refuse_another(spec)
+        site = Site(offline=True)
+    reference = bundle.ready_base(engine) if bundle else base_of(spec, engine, from_base, site)
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
-        folder = context.stage(spec, reference, _torch(spec, site), lock)
+        folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock)
+        if bundle:
+            bundle.lay_out(folder)
         secrets = site.secrets(spec, Path(private))
-        stream(argv(engine, reference, tags, folder, secrets), engine.environment)
+        network = ["--network", "none"] if site.offline else []
+        stream(argv(engine, reference, tags, folder, [*network, *secrets]), engine.environment)
         image_id = str(daemon().images.get(tags[0]).id)
         if not record.read(image_id):
             record.write(image_id, record.predicate(spec, engine, reference, folder, started))
@@ -43,7 +59,7 @@ def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
     return [f"{spec.name}:{spec.tag}", *latest]
 
 
-def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secrets: Sequence[str]) -> list[str]:
+def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, more: Sequence[str]) -> list[str]:
     """The build command. Facts of this build are labels given here, since an ARG would bust the layers below it."""
     manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
     labels = {
@@ -53,10 +69,10 @@ def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secr
     }
     flags = [word for name in tags for word in ("--tag", name)]
     flags += [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
-    return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *secrets, str(folder)])
+    return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *more, str(folder)])
 
 
-def _torch(spec: ImageSpec, site: Site) -> list[Path]:
+def torch_of(spec: ImageSpec, site: Site) -> list[Path]:
     """The wheel of torch, where the base does not bring it."""
     if "torch" not in spec.installs:
         return []
@@ -65,7 +81,8 @@ def _torch(spec: ImageSpec, site: Site) -> list[Path]:
     return [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment)]
 
 
-def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
+def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
+    """A reference by which this machine has the base: ``asked``, or the catalog's, from where the site has it."""
     if spec.base_made and not asked:
         return base.ensure(site.mirrored(spec.base), spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
     reference = asked or site.mirrored(spec.base)

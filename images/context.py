@@ -40,7 +40,7 @@ def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None 
     shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
     shutil.copy2(lock or LOCKS / f"{spec.variant}.txt", folder / "lock.txt")
     for wheel in wheels:
-        _link(wheel, folder / "wheelhouse" / wheel.name)
+        link(wheel, folder / "wheelhouse" / wheel.name)
     _stage_toolkit(spec, folder / "toolkit")
     manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
     (folder / "toolkit/image.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -82,7 +82,7 @@ def _stage_toolkit(spec: ImageSpec, folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() or path.suffix == ".sh" else 0o644)
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
     """A hard link where one is possible, so that an unchanged wheel is unchanged for the engine, too."""
     try:
         os.link(source, target)

@@ -45,6 +45,11 @@ class Engine:
         verb = ["buildx", "build", "--load"] if self.buildx else ["build"]
         return [self.client, *verb, *arguments]
 
+    def output_argv(self, arguments: Sequence[str], folder: Path) -> list[str]:
+        """The command that builds with BuildKit and leaves the result's files in a folder, and no image."""
+        verb = ["buildx", "build"] if self.buildx else ["build"]
+        return [self.client, *verb, "--output", f"type=local,dest={folder}", *arguments]
+
 
 def choose(environment: Mapping[str, str] | None = None) -> Engine:
     """The first docker client on PATH that can use BuildKit; VERLJOB_DOCKER names one and skips the search."""

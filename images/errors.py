@@ -6,6 +6,7 @@ ImageError
 ├── NotBuilt                no such image on this machine
 ├── Incompatible            a pair that cannot work, refused before a build
 ├── SiteError               the settings of this place say something impossible
+├── BundleBroken            a bundle lacks a file, has a damaged one, or is for another build
 ├── EngineMissing           no docker client with BuildKit, or no daemon
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
@@ -49,6 +50,10 @@ class Incompatible(ImageError, ValueError):
 
 class SiteError(ImageError, ValueError):
     """What a flag, the environment or the site file says of this place cannot be meant."""
+
+
+class BundleBroken(ImageError):
+    """A bundle that cannot be used for this build."""
 
 
 class EngineMissing(ImageError):

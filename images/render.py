@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,14 +19,22 @@ SHARED = ("macros.j2", "guard.py")  # what every platform's template brings into
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
     """The Dockerfile of a variant; a name that the template misspells stops it (jinja2.UndefinedError)."""
+    return _rendered(f"{spec.platform}.j2", templates, spec=spec, template_revision=revision(spec, templates))
+
+
+def bundle(spec: ImageSpec, packages: Sequence[str], templates: Path = TEMPLATES) -> str:
+    """The Dockerfile that collects what a build of the variant downloads, the distribution's ``packages`` first."""
+    return _rendered("bundle.j2", templates, spec=spec, packages=" ".join(packages))
+
+
+def _rendered(name: str, templates: Path, **words: object) -> str:
     environment = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  a Dockerfile is not HTML
     )
-    template = environment.get_template(f"{spec.platform}.j2")
-    return template.render(spec=spec, template_revision=revision(spec, templates))
+    return environment.get_template(name).render(**words)
 
 
 def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:

@@ -29,6 +29,7 @@ class Site:
     ca: Path | None = None
     proxy: str | None = None
     no_proxy: str = ""
+    offline: bool = False  # all that a build needs is in its context: images/bundle.py
 
     @classmethod
     def here(cls, site: str = "", environment: Mapping[str, str] | None = None, /, **flags: str) -> Site:
@@ -68,26 +69,38 @@ class Site:
     def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
         """Write pip's, apt's and git's configuration into ``folder``; the flags that hand them to the build."""
         files = {"ca": self.ca} if self.ca else {}
-        if self.apt_mirror:
-            sources = [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites]
+        if sources := self._sources(spec):
             files["sources"] = _write(folder / "sources", sources)
         files["pip"] = _write(folder / "pip", self._pip())
-        files["apt"] = _write(folder / "apt", self._apt(self.apt_mirror or spec.apt_mirror))
+        files["apt"] = _write(folder / "apt", self._apt(spec))
         files["git"] = _write(folder / "git", self._git(spec))
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
+
+    def git_environment(self, repository: str) -> dict[str, str]:
+        """What git on this machine is told on its way to ``repository``."""
+        told = {"GIT_SSL_CAINFO": self.ca, "https_proxy": self.proxy_to(repository)}
+        return {name: str(value) for name, value in told.items() if value}
+
+    def _sources(self, spec: ImageSpec) -> list[str]:
+        """apt's, where they are not the base's own."""
+        if self.offline:
+            return ["deb [trusted=yes] file:/debs ./"]  # checked by bundle.json's sha256
+        return [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites] if self.apt_mirror else []
 
     def _pip(self) -> list[str]:
         told = {"cert": self.ca and "/run/secrets/ca", "index-url": self.pip_index}
         told["proxy"] = self.proxy_to(self.pip_index or PYPI)
+        if self.offline:
+            told |= {"no-index": "true", "find-links": "/wheelhouse"}
         return ["[global]", "disable-pip-version-check = true", *(f"{k} = {v}" for k, v in told.items() if v)]
 
-    def _apt(self, mirror: str) -> list[str]:
+    def _apt(self, spec: ImageSpec) -> list[str]:
         told = {"APT::Keep-Downloaded-Packages": "true", "Acquire::Retries": "3"}
         if self.ca:
             told["Acquire::https::CAInfo"] = "/run/secrets/ca"
-        if self.apt_mirror:
+        if self._sources(spec):
             told |= {"Dir::Etc::SourceList": "/run/secrets/sources", "Dir::Etc::SourceParts": "-"}
-        if proxy := self.proxy_to(mirror):
+        if proxy := self.proxy_to(self.apt_mirror or spec.apt_mirror):
             told |= {"Acquire::http::Proxy": proxy, "Acquire::https::Proxy": proxy}
         return [f'{name} "{value}";' for name, value in told.items()]
 
@@ -96,6 +109,8 @@ class Site:
         for repository in {new.repository for new in spec.replaces.values()}:
             if proxy := self.proxy_to(repository):
                 lines += [f'[http "{repository}"]', f'proxy = "{proxy}"']
+        for name, new in spec.replaces.items() if self.offline else ():
+            lines += [f'[url "file:///git/{name}.git"]', f'insteadOf = "{new.repository}"']
         return lines
 
 

@@ -18,6 +18,7 @@ def flags(name: str) -> set[str]:
     [
         ("images", {"space"}),
         ("site", {"site"}),
+        ("bundle", {"variant", "output", "base", "site"}),
         ("render", {"platform", "variant", "stdout"}),
         ("push", {"platform", "registry", "variant", "rollout", "attest", "key"}),
         ("sbom", {"image", "output"}),
@@ -30,6 +31,6 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
-    chosen = {"platform", "variant", "rollout", "tag", "base", "site"}
+    chosen = {"platform", "variant", "rollout", "tag", "base", "site", "bundle"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(vocabulary.FLAGS)
