@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -141,6 +142,45 @@ def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: t
     assert told.endswith(
         f" packages, all stated and no other; base and toolkit as stated; signed by the owner of {keys[1]}\n"
     )
+
+
+@pytest.mark.parametrize("by_tag", [True, False])
+def test_a_node_takes_a_signed_image_by_its_digest(
+    pushed: tuple[str, str], keys: tuple[Path, Path], by_tag: bool
+) -> None:
+    reference, digest = pushed
+    name = reference.rpartition(":")[0]
+
+    done = required(reference if by_tag else f"{name}@{digest}", keys[1])
+
+    assert (done.returncode, done.stdout) == (0, f"{name}@{digest}\n"), done.stderr
+
+
+def test_a_node_refuses_an_image_that_another_signed_or_nobody(
+    daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path
+) -> None:
+    run(["openssl", "genrsa", "-out", str(tmp_path / "key"), "2048"])
+    run(["openssl", "pkey", "-in", str(tmp_path / "key"), "-pubout", "-out", str(tmp_path / "pub")])
+    unsigned = f"{registry}/unsigned/{NAME}:1"
+    daemon.images.get(base.ensure()).tag(unsigned)
+    theirs = push.push_reference(choose(), unsigned)
+    daemon.images.remove(unsigned)
+
+    by_another, by_nobody = (required(each, tmp_path / "pub") for each in (pushed[0], unsigned))
+
+    assert (by_another.returncode, by_nobody.returncode) == (77, 77)
+    assert by_another.stderr.endswith(f"({pushed[1]}) is signed, but not by the owner of {tmp_path / 'pub'}\n")
+    assert f"{unsigned} ({theirs}) is not signed" in by_nobody.stderr
+
+
+def required(reference: str, key: Path) -> subprocess.CompletedProcess[str]:
+    """What a compute node says of an image, with its own shell libraries."""
+    libraries = [f". slurm/lib/{name}.sh" for name in ("say", "verdict", "process", "runtime", "registry", "signature")]
+    end = """trap 'printf "%s\n" "${VERDICT[cause]-}" >&2' EXIT; signature::require; echo "$VERLJOB_IMAGE""""
+    told = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
+    script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, end])
+    environment = {**os.environ, **told, "VERLJOB_HOME": str(ROOT)}
+    return subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
