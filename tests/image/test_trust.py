@@ -176,11 +176,16 @@ def test_a_node_refuses_an_image_that_another_signed_or_nobody(
 def required(reference: str, key: Path) -> subprocess.CompletedProcess[str]:
     """What a compute node says of an image, with its own shell libraries."""
     libraries = [f". slurm/lib/{name}.sh" for name in ("say", "verdict", "process", "runtime", "registry", "signature")]
-    end = """trap 'printf "%s\n" "${VERDICT[cause]-}" >&2' EXIT; signature::require; echo "$VERLJOB_IMAGE""""
+    end = [
+        """trap 'printf "%s\\n" "${VERDICT[cause]-}" >&2' EXIT""",
+        "signature::require",
+        'printf "%s\\n" "$VERLJOB_IMAGE"',
+    ]
     told = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
-    script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, end])
+    script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, *end])
     environment = {**os.environ, **told, "VERLJOB_HOME": str(ROOT)}
-    return subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    bash = ["bash", "-c", script]
+    return subprocess.run(bash, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
