@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import time
+from pathlib import Path
 
 import pytest
 from docker import DockerClient
@@ -59,6 +62,53 @@ def test_any_uid_can_import_verl_with_the_cpu_platform_and_both_packages(daemon:
     )
 
     assert said(daemon, cpu_image, "python3", "-c", program).split()[-3:] == ["41234", SPEC.installs["verl"], "cpu"]
+
+
+def test_any_uid_of_group_0_has_a_home_and_a_name(daemon: DockerClient, cpu_image: str) -> None:
+    program = (
+        "import getpass, os, pathlib; pathlib.Path.home().joinpath('x').touch(); print(getpass.getuser(), os.getgid())"
+    )
+
+    told = daemon.containers.run(cpu_image, ["python3", "-c", program], user="12345:0", remove=True)
+
+    assert told.decode() == "user12345 0\n"
+
+
+@pytest.fixture
+def gpu(tmp_path: Path) -> str:
+    """A device of the host that only a group may open whose number no image knows, in the place of AMD's."""
+    device = tmp_path / "kfd"
+    os.mknod(device, stat.S_IFCHR | 0o660, os.makedev(1, 5))  # what /dev/zero is
+    os.chown(device, 0, 4109)
+    device.chmod(0o660)
+    return f"{device}:/dev/kfd:rw"
+
+
+OPEN = "head -c 1 /dev/kfd | wc -c; id -u; id -G; id -un; echo $HOME"
+
+
+def test_root_may_become_an_account_that_has_the_groups_of_the_hosts_gpus(
+    daemon: DockerClient, cpu_image: str, gpu: str
+) -> None:
+    told = daemon.containers.run(
+        cpu_image, ["bash", "-c", OPEN], devices=[gpu], environment={"VERLJOB_RUN_AS": "12345"}, remove=True
+    )
+
+    assert told.decode().splitlines() == ["1", "12345", "0 4109", "user12345", "/home/user12345"]
+
+
+def test_an_account_that_lacks_the_gpus_group_is_told_its_number(
+    daemon: DockerClient, cpu_image: str, gpu: str
+) -> None:
+    without, having = (
+        daemon.containers.run(
+            cpu_image, ["true"], devices=[gpu], user="12345:0", group_add=groups, stderr=True, remove=True
+        ).decode()
+        for groups in ([], [4109])
+    )
+
+    assert without == "entrypoint: uid 12345 may not open /dev/kfd: start the container with --group-add 4109\n"
+    assert having == ""
 
 
 def test_any_command_is_run_as_it_stands_with_its_exit_code(daemon: DockerClient, cpu_image: str) -> None:
