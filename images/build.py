@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 from images import base, context, record, wheels
@@ -15,6 +17,8 @@ from images.engine import Engine, choose, daemon
 from images.process import stream
 from images.site import Site
 from images.spec import ImageSpec
+
+OCI = "org.opencontainers.image"
 
 
 def build(
@@ -62,14 +66,26 @@ def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
 def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, more: Sequence[str]) -> list[str]:
     """The build command. Facts of this build are labels given here, since an ARG would bust the layers below it."""
     manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
-    labels = {
-        "verljob.base": reference,
-        "verljob.base.id": str(daemon().images.get(reference).id),
-        "verljob.toolkit": manifest["toolkit"],
-    }
     flags = [word for name in tags for word in ("--tag", name)]
-    flags += [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
+    for name, value in labels(reference, manifest["toolkit"]).items():
+        flags += ["--label", f"{name}={value}"]
     return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *more, str(folder)])
+
+
+def labels(reference: str, toolkit: str) -> dict[str, str]:
+    """What a template cannot know of its image: the base that it stands on, and the toolkit in it."""
+    base_image = daemon().images.get(reference)
+    told = {
+        "verljob.base": reference,
+        "verljob.base.id": str(base_image.id),
+        "verljob.toolkit": toolkit,
+        f"{OCI}.base.name": reference,
+    }
+    for pulled in (base_image.attrs.get("RepoDigests") or [])[:1]:
+        told[f"{OCI}.base.digest"] = pulled.partition("@")[2]
+    if epoch := os.environ.get("SOURCE_DATE_EPOCH"):  # any other time would make each build another image
+        told[f"{OCI}.created"] = datetime.fromtimestamp(int(epoch), timezone.utc).isoformat()
+    return told
 
 
 def torch_of(spec: ImageSpec, site: Site) -> list[Path]:

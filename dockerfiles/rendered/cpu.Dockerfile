@@ -58,6 +58,13 @@ ENV VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout \
 LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.description="verl 0.9.1 for cpu: rehearsals and tests, rollout by Hugging Face generate" \
       org.opencontainers.image.version="0.9.1-cpu" \
+      org.opencontainers.image.ref.name="0.9.1-cpu" \
+      org.opencontainers.image.revision="v0.9.1" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="docker.io/library/debian:bookworm-slim" \
       verljob.platform="cpu" \
@@ -76,7 +83,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="07ffc7134a99"
+      verljob.template="512d2225bf15"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -37,6 +37,13 @@ ENV RAY_USAGE_STATS_ENABLED=0 \
 LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.description="verl 0.9.1 for cuda: NVIDIA Hopper and Blackwell, CUDA 13.0" \
       org.opencontainers.image.version="0.9.1-cu130" \
+      org.opencontainers.image.ref.name="0.9.1-cu130" \
+      org.opencontainers.image.revision="v0.9.1" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="docker.io/verlai/verl:vllm024.dev2" \
       verljob.platform="cuda" \
@@ -59,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="66b58b0b1fe3"
+      verljob.template="f6c3e771a0a5"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

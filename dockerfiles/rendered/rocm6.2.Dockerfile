@@ -55,6 +55,13 @@ ENV RAY_USAGE_STATS_ENABLED=0 \
 LABEL org.opencontainers.image.title="verl.rocm" \
       org.opencontainers.image.description="verl 0.4.1 for rocm: AMD Instinct MI200 and MI300, ROCm 6.2" \
       org.opencontainers.image.version="0.4.1-rocm6.2" \
+      org.opencontainers.image.ref.name="0.4.1-rocm6.2" \
+      org.opencontainers.image.revision="v0.4.1" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4" \
       verljob.platform="rocm" \
@@ -66,7 +73,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="432ef86e066b"
+      verljob.template="0ab35dbd6637"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -22,6 +22,7 @@ class Images:
     def __init__(self) -> None:
         self.images = self
         self.id = "sha256:" + "1" * 64
+        self.attrs = {"RepoDigests": ["a@sha256:" + "2" * 64]}
 
     def get(self, _reference: str) -> Images:
         return self
@@ -42,6 +43,7 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "daemon", Images)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
@@ -50,8 +52,30 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     assert argv == [
         *("/usr/bin/docker", "build", "--tag", "n:1", "--tag", "n:2"),
         *("--label", "verljob.base=a:1", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
-        *("--label", "verljob.toolkit=abc", "--build-arg", "BASE=a:1", "--secret", "id=pip,src=x", str(tmp_path)),
+        *("--label", "verljob.toolkit=abc", "--label", "org.opencontainers.image.base.name=a:1"),
+        *(
+            "--label",
+            f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}",
+            "--build-arg",
+            "BASE=a:1",
+            "--secret",
+            "id=pip,src=x",
+            str(tmp_path),
+        ),
     ]
+
+
+def test_the_time_of_creation_is_a_label_only_where_it_is_the_same_for_every_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "daemon", Images)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    (tmp_path / "toolkit").mkdir()
+    (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
+
+    argv = build.argv(ENGINE, "a:1", ["n:1"], tmp_path, [])
+
+    assert "org.opencontainers.image.created=2023-11-14T22:13:20+00:00" in argv
 
 
 @pytest.fixture

@@ -56,6 +56,17 @@ def test_labels_name_every_pin_the_base_and_the_templates_revision(spec: ImageSp
 
 
 @VARIANTS
+def test_an_image_has_the_annotation_keys_of_the_oci_specification(spec: ImageSpec) -> None:
+    # https://github.com/opencontainers/image-spec/blob/main/annotations.md; created and base.digest are the build's.
+    keys = "authors url documentation source version revision vendor licenses ref.name title description base.name"
+
+    told = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(spec)))
+
+    assert set(told) == set(keys.split())
+    assert told["ref.name"] == told["version"] == spec.tag
+
+
+@VARIANTS
 def test_the_toolkit_is_the_last_layer(spec: ImageSpec) -> None:
     instructions = re.findall(r"^(RUN|COPY|ADD|ENV|ENTRYPOINT|CMD)", render.dockerfile(spec), re.MULTILINE)
 
