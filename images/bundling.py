@@ -33,7 +33,7 @@ def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock
             stream(engine.output_argv(words, output), engine.environment)
     for wheel in build.torch_of(spec, site):
         context.link(wheel, output / bundle.WHEELS / wheel.name)
-    _sources(spec, site, output / bundle.GIT)
+    sources(spec, site, output / bundle.GIT)
     base = {"reference": reference, "id": str(daemon().images.get(reference).id)}
     _save(engine, base["id"], output / bundle.BASE)
     names = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
@@ -49,7 +49,7 @@ def packages(spec: ImageSpec) -> list[str]:
     ]
 
 
-def _sources(spec: ImageSpec, site: Site, folder: Path) -> None:
+def sources(spec: ImageSpec, site: Site, folder: Path) -> None:
     """A bare repository with the one commit for each package that is built from source."""
     for name, new in spec.replaces.items():
         git = ["git", "-C", str(folder / f"{name}.git")]

@@ -89,6 +89,8 @@ class Site:
 
     def _pip(self) -> list[str]:
         told = {"cert": self.ca and "/run/secrets/ca", "index-url": self.pip_index}
+        if self.pip_index and self.pip_index.startswith("http://"):  # pip ignores such an index unless it is told so
+            told["trusted-host"] = self.pip_index.partition("://")[2].partition("/")[0].rpartition("@")[2]
         told["proxy"] = self.proxy_to(self.pip_index or PYPI)
         if self.offline:
             told |= {"no-index": "true", "find-links": "/wheelhouse"}
