@@ -30,7 +30,7 @@ _find_packages() {
 }
 
 _main() {
-    account::become "$HERE/entrypoint.sh" "$@"
+    [[ $HERE != /opt/verljob ]] || account::become "$HERE/entrypoint.sh" "$@" # a host's accounts are its own (bare)
     account::settle
     account::warn_of_devices
     _export_secrets

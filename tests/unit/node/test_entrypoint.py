@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -69,3 +70,7 @@ def test_where_no_home_can_be_made_that_is_said(environ: dict[str, str]) -> None
 
     assert ended.returncode == 0
     assert ended.stderr.endswith("no folder for HOME can be made in /nowhere; give the container one: --tmpfs /tmp\n")
+
+
+def test_outside_of_an_image_nobody_becomes_another(environ: dict[str, str]) -> None:
+    assert enter({**environ, "VERLJOB_RUN_AS": "12345"}, "id", "-u") == f"{os.getuid()}\n"
