@@ -14,6 +14,7 @@ from images.bundle import Bundle
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
+from images.errors import BundleBroken
 from images.process import stream
 from images.site import Site
 from images.spec import ImageSpec
@@ -40,6 +41,8 @@ def build(
     engine, started = choose(), record.now()
     if bundle:
         bundle.refuse_another(spec)
+        if from_base:
+            raise BundleBroken(f"the bundle {bundle.folder} has a base of its own: leave out {from_base}")
         site = Site(offline=True)
     reference = bundle.ready_base(engine) if bundle else base_of(spec, engine, from_base, site)
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:

@@ -17,15 +17,16 @@ from images.site import Site
 from images.spec import ImageSpec
 
 VERSIONS = {"torch": "2.13.0", "verl": "0.9.1", "ray": "2.60.0"}
-# What the template tidies up has to be there; `source-only` has no wheel, and its build asks for `stub-builder`.
+# What the template tidies up has to be there. `source-only` has no wheel; its build asks for `stub-builder` and notes the
+# network interfaces that it sees.
 LOCK = ["ray==2.60.0", "sympy==1.0", "networkx==1.0", "source-only==1.0"]
 BACKEND = """
-import stub_builder, zipfile
+import socket, stub_builder, zipfile
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     with zipfile.ZipFile(f"{folder}/source_only-1.0-py3-none-any.whl", "w") as wheel:
         info = "source_only-1.0.dist-info"
-        wheel.writestr("source_only.py", "")
+        wheel.writestr("source_only.py", f"INTERFACES = {[name for _, name in socket.if_nameindex()]}\\n")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: source-only\\nVersion: 1.0\\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr(f"{info}/RECORD", "source_only.py,,\\n")

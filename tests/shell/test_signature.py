@@ -220,6 +220,22 @@ def test_a_registry_that_docker_asks_without_tls_is_asked_so(rig: Rig, hub: Path
     assert {url.split("/v2/")[0] for url in rig.faked("curl.urls").split()} == {"http://hub.example"}
 
 
+# What podman 4.3.1 says, with the names of this test.
+REGISTRIES = """{"quay.io":{"Prefix":"quay.io","Location":"quay.io","Insecure":false,"PullFromMirror":"","Mirrors":null,
+"Blocked":false,"MirrorByDigestOnly":false},"hub.example":{"Prefix":"hub.example","Location":"hub.example",
+"Insecure":INSECURE,"PullFromMirror":"","Mirrors":null,"Blocked":false,"MirrorByDigestOnly":false}}"""
+
+
+@pytest.mark.parametrize(("insecure", "scheme"), [("true", "http"), ("false", "https")])
+def test_podman_too_says_which_registries_have_no_tls(rig: Rig, insecure: str, scheme: str) -> None:
+    rig.fake("registries", REGISTRIES.replace("INSECURE", insecure))
+    script = 'registry::of hub.example/team/verl.cpu:1; printf %s "$REGISTRY_URL"'
+
+    done = rig.source("say verdict process runtime registry", script, VERLJOB_RUNTIME="podman")
+
+    assert done.stdout == f"{scheme}://hub.example", done.stderr
+
+
 def test_what_a_profile_demands_is_not_taken_back_by_an_export(rig: Rig, hub: Path, keys: dict[str, Path]) -> None:
     profile = rig.work / "site.env"
     profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={keys['site.pub']}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -18,6 +19,7 @@ from images.catalog import Catalog
 from images.errors import BundleBroken
 from images.process import run
 from images.site import Site
+from images.spec import ImageSpec
 
 CATALOG = Catalog.read()
 CPU, ROCM = (CATALOG.variants[name] for name in ("cpu", "rocm6.2"))
@@ -111,12 +113,18 @@ def test_without_a_network_pip_apt_and_git_look_at_the_context_alone(tmp_path: P
 
 
 @pytest.mark.parametrize("spec", CATALOG.variants.values(), ids=list(CATALOG.variants))
-def test_a_bundle_asks_for_the_packages_of_the_dockerfile(spec: object) -> None:
-    assert isinstance(spec, type(CPU))
+def test_a_bundle_asks_for_the_packages_of_the_dockerfile(spec: ImageSpec) -> None:
     packages = bundling.packages(spec)
 
     assert "tini" in packages
     assert f"--download-only -o Dir::Cache::Archives=/out/debs {' '.join(packages)} \\" in render.bundle(spec, packages)
+
+
+@pytest.mark.parametrize("spec", [CPU, ROCM], ids=["cpu", "rocm6.2"])
+def test_the_collecting_dockerfile_passes_hadolint(spec: ImageSpec, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(render.bundle(spec, bundling.packages(spec)))
+
+    assert run([str(Path(sys.executable).with_name("hadolint")), str(tmp_path / "Dockerfile")]) == ""
 
 
 def test_a_folder_with_something_in_it_is_no_place_for_a_bundle(tmp_path: Path) -> None:
