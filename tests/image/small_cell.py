@@ -19,7 +19,7 @@ from images.spec import ImageSpec
 VERSIONS = {"torch": "2.13.0", "verl": "0.9.1", "ray": "2.60.0"}
 # What the template tidies up has to be there. `source-only` has no wheel: its build asks for `stub-builder`, and notes
 # which network interfaces it sees.
-LOCK = ["ray==2.60.0", "sympy==1.0", "networkx==1.0", "source-only==1.0"]
+LOCK = ["ray==2.60.0", "verl==0.9.1", "sympy==1.0", "networkx==1.0", "source-only==1.0"]
 BACKEND = """
 import socket, stub_builder, zipfile
 
