@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -105,9 +106,17 @@ class Bundle:
         return missing + strange + [f"{name} is damaged" for name in now if now[name] != self.files[name]]
 
 
+def dockerfile(spec: ImageSpec) -> str:
+    """What collects the downloads of a build: the packages that the variant's Dockerfile asks for, and its lock's."""
+    asked = re.findall(r"apt-get install --yes --no-install-recommends (.+) \\\n", render.dockerfile(spec))
+    return render.bundle(spec, " ".join(asked))
+
+
 def inputs(spec: ImageSpec) -> dict[str, str]:
     """What decides which files a build of this variant downloads, each as a hash."""
-    return {"catalog and template": render.revision(spec), "lock": hash_of(context.LOCKS / f"{spec.variant}.txt")}
+    apart = json.dumps([spec.installs.get("torch"), *map(asdict, spec.replaces.values())], sort_keys=True)
+    sources = hashlib.sha256((dockerfile(spec) + apart).encode()).hexdigest()
+    return {"set of sources": sources, "lock": hash_of(context.LOCKS / f"{spec.variant}.txt")}
 
 
 def hashes(folder: Path, names: list[str]) -> dict[str, str]:

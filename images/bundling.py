@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -26,7 +25,7 @@ def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock
     reference = build.base_of(spec, engine, from_base, site)
     with context.alone(spec):
         folder = context.stage(spec, reference, [], lock)
-        (folder / "Dockerfile").write_text(render.bundle(spec, packages(spec)), encoding="utf-8")
+        (folder / "Dockerfile").write_text(bundle.dockerfile(spec), encoding="utf-8")
         shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
             words = ["--build-arg", f"BASE={reference}", *site.secrets(spec, Path(private)), str(folder)]
@@ -38,15 +37,6 @@ def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock
     _save(engine, base["id"], output / bundle.BASE)
     names = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
     return Bundle(output, spec.variant, bundle.inputs(spec), base, bundle.hashes(output, names)).write()
-
-
-def packages(spec: ImageSpec) -> list[str]:
-    """The distribution's packages that the variant's Dockerfile asks for."""
-    return [
-        name
-        for words in re.findall(r"apt-get install --yes --no-install-recommends (.+) \\", render.dockerfile(spec))
-        for name in words.split()
-    ]
 
 
 def sources(spec: ImageSpec, site: Site, folder: Path) -> None:

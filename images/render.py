@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,9 +21,9 @@ def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
     return _rendered(f"{spec.platform}.j2", templates, spec=spec, template_revision=revision(spec, templates))
 
 
-def bundle(spec: ImageSpec, packages: Sequence[str], templates: Path = TEMPLATES) -> str:
+def bundle(spec: ImageSpec, packages: str, templates: Path = TEMPLATES) -> str:
     """The Dockerfile that collects what a build of the variant downloads, the distribution's ``packages`` first."""
-    return _rendered("bundle.j2", templates, spec=spec, packages=" ".join(packages))
+    return _rendered("bundle.j2", templates, spec=spec, packages=packages)
 
 
 def _rendered(name: str, templates: Path, **words: object) -> str:
