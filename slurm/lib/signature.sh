@@ -58,7 +58,8 @@ signature::_check() {
     signature::_read "$2/list"
     for digest in ${SIGNATURE_PAYLOADS[@]+"${SIGNATURE_PAYLOADS[@]}"}; do
         payload=$2/${digest#sha256:}
-        if registry::get "blobs/$digest" "$payload" && signature::_signed "$1" "$payload"; then
+        registry::get "blobs/$digest" "$payload" || { signature::_silent "the signature of $VERLJOB_IMAGE"; return 1; }
+        if signature::_signed "$1" "$payload"; then
             ! signature::_about "$payload" "$SIGNATURE_DIGEST" || return 0
             others=true
         fi

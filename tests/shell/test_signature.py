@@ -187,6 +187,18 @@ def test_a_registry_that_does_not_answer_is_told_with_curls_words(rig: Rig, hub:
     )
 
 
+def test_a_registry_that_gives_no_signature_is_not_taken_for_an_unsigned_image(
+    rig: Rig, hub: Path, keys: dict[str, Path]
+) -> None:
+    attach(hub, signature(hub, keys["site"]))
+    rig.fake("hub.broken", "")
+
+    verdict = refused(rig, keys["site.pub"])
+
+    assert verdict["code"] == "66"
+    assert f"answers 503 when n1 asks for the signature of {NAME}:1" in verdict["cause"]
+
+
 def test_docker_s_login_is_used_and_stands_in_no_argument(rig: Rig, hub: Path, keys: dict[str, Path]) -> None:
     attach(hub, signature(hub, keys["site"]))
     login = base64.b64encode(b"robot:hunter2").decode()
