@@ -104,6 +104,7 @@ def show_site(_: Context, site: str = "") -> None:
 
 @task(
     name="build",
+    auto_shortflags=False,  # Invoke would run out of letters
     help={
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
