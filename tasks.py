@@ -127,6 +127,10 @@ def build_image(
 @task(
     name="push",
     help={
+        "registry": "HOST[:PORT][/PATH], several by comma",
+        "image": "an image of this machine in place of what build names",
+        "tag": "tags by comma in place of the usual ones",
+        "force": "move a release's tag that names another image there",
         "attest": "attach SBOM and provenance under the image's digest",
         "key": "private key that signs image and statements",
     },
@@ -134,24 +138,31 @@ def build_image(
 def push_image(
     _: Context,
     *,
-    platform: str,
     registry: str,
+    platform: str,
     variant: str = "",
     rollout: str = "",
+    image: str = "",
+    tag: str = "",
+    force: bool = False,
     attest: bool = True,
     key: str = "",
 ) -> None:
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = Catalog.read()
-        pushed = images_push.push(catalog.find(platform, variant, rollout), registry, catalog)
+        spec = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(spec, catalog, registry, image=image, tags=tag, force=force)
+        uploaded = push.upload()
         if attest or key:
             from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
 
-            for path in attestation.attach(pushed, key=Path(key) if key else None):
+            for path in attestation.attach(uploaded, key=Path(key) if key else None):
                 say(f"stated in {path}")
-        for reference, digest in pushed.items():
+        for reference, digest in push.tag(uploaded).items():
             say(f"{reference} {digest}")
+        for path in push.note(uploaded):
+            say(f"named in {path}")
 
 
 @task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})

@@ -6,10 +6,12 @@ ImageError
 ├── NotBuilt                no such image on this machine
 ├── Incompatible            a pair that cannot work, refused before a build
 ├── EngineMissing           no docker client with BuildKit, or no daemon
+├── ToolMissing             a program of a Debian package is not installed
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
 ├── TorchUnavailable        no CPU build of torch
 ├── PushFailed              the registry did not take the image
+│   └── TagTaken            a release's tag names another image there
 ├── RegistryFailed          the registry did not answer as the distribution API says
 └── NotTrusted              what is stated of an image is missing, broken, or not true
 """
@@ -50,6 +52,13 @@ class EngineMissing(ImageError):
     """There is nothing that can build."""
 
 
+class ToolMissing(ImageError):
+    """A program that this needs is not on PATH."""
+
+    def __init__(self, program: str, package: str) -> None:
+        super().__init__(f"{program} is not on PATH: `apt-get install {package}` (./run does it as root on Debian)")
+
+
 class CommandFailed(ImageError):
     """A command ended with an error; the last lines that it said come with the message."""
 
@@ -77,6 +86,10 @@ class TorchUnavailable(ImageError):
 
 class PushFailed(ImageError):
     """The registry did not take the image."""
+
+
+class TagTaken(PushFailed):
+    """A tag that never moves would have to."""
 
 
 class RegistryFailed(ImageError):

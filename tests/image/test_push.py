@@ -47,5 +47,5 @@ def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerC
     daemon.images.get(base.ensure()).tag(reference)
 
     with pytest.raises(PushFailed, match=r"(?s)is the registry there.*refused"):
-        push.push_reference(choose(), reference, pause_s=0.01)
+        push.push_references(choose(), [reference], pause_s=0.01)[reference]
     daemon.images.remove(reference)

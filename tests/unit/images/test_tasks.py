@@ -17,7 +17,7 @@ def flags(name: str) -> set[str]:
     [
         ("images", {"space"}),
         ("render", {"platform", "variant", "stdout"}),
-        ("push", {"platform", "registry", "variant", "rollout", "attest", "key"}),
+        ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
