@@ -15,8 +15,10 @@ from invoke import Collection, Context, Exit, task
 from images import base as images_base
 from images import build as images_build
 from images import engine as images_engine
+from images import export as images_export
 from images import listing, render
 from images import lock as images_lock
+from images import prune as images_prune
 from images import push as images_push
 from images.catalog import Catalog
 from images.errors import ImageError
@@ -101,6 +103,7 @@ def lock_variant(_: Context, variant: str) -> None:
         "ca": "CA bundle for the build's downloads (else SSL_CERT_FILE, PIP_CERT)",
         "pip_index": "package index in place of PyPI (else PIP_INDEX_URL)",
         "apt_mirror": "mirror in place of the distribution's",
+        "reproducible": "by buildah: the same inputs give the same bytes",
     },
 )
 def build_image(
@@ -115,13 +118,15 @@ def build_image(
     ca: str = "",
     pip_index: str = "",
     apt_mirror: str = "",
+    reproducible: bool = False,
 ) -> None:
     """Build an image, and print its ID."""
     with reported():
         catalog = Catalog.read()
         spec = catalog.find(platform, variant, rollout)
         site = images_build.Site.here(ca=ca, pip_index=pip_index, apt_mirror=apt_mirror, wheelhouse=wheelhouse)
-        say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
+        tags = images_build.names(spec, catalog, tag)
+        say(images_build.build(spec, site, tags, from_base=base, same_bytes=reproducible))
 
 
 @task(
@@ -163,6 +168,47 @@ def push_image(
             say(f"{reference} {digest}")
         for path in push.note(uploaded):
             say(f"named in {path}")
+
+
+@task(
+    name="export",
+    help={
+        "format": f"by comma: {', '.join(images_export.FORMATS)}",
+        "image": "an image of this machine in place of what build names",
+        "base": "another base, for apptainer and bake",
+        "wheelhouse": "folder with torch's CPU wheel, for apptainer and bake",
+        "output": "a folder in place of .build/export/VARIANT",
+    },
+)
+def export_image(
+    _: Context,
+    *,
+    format: str,
+    platform: str = "",
+    variant: str = "",
+    rollout: str = "",
+    image: str = "",
+    base: str = "",
+    wheelhouse: str = "",
+    output: str = "",
+) -> None:
+    """Write an image as files that other tools take, checked to hold what it holds, and print their names."""
+    with reported():
+        catalog = Catalog.read()
+        spec, asked = catalog.find(platform, variant, rollout), images_export.formats(format)
+        folder = Path(output) if output else images_export.FOLDER / spec.variant
+        image = image or images_build.names(spec, catalog)[0]
+        request = images_export.Request(spec, asked, image, base, folder)
+        for path in images_export.export(request, images_build.Site.here(wheelhouse=wheelhouse)):
+            say(str(path))
+
+
+@task(name="prune", help={"yes": "remove what is shown"})
+def prune_images(_: Context, yes: bool = False) -> None:
+    """Show images and build cache of this toolkit that nothing of the catalog names any more, or remove them."""
+    with reported():
+        old = images_prune.find(Catalog.read())
+        say(images_prune.remove(old) if yes else images_prune.shown(old))
 
 
 @task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})
@@ -294,6 +340,8 @@ namespace = Collection(
     lock_variant,
     build_image,
     push_image,
+    export_image,
+    prune_images,
     state_image,
     verify_image,
     demo,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from images import base, context, record, wheels
+from images import base, context, disk, record, reproducible, wheels
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
@@ -73,19 +73,32 @@ class Site:
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
 
-def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = "", lock: Path | None = None) -> str:
+def build(
+    spec: ImageSpec,
+    site: Site,
+    tags: Sequence[str],
+    *,
+    from_base: str = "",
+    lock: Path | None = None,
+    same_bytes: bool = False,
+) -> str:
     """Build, give the image ``tags``, and return its ID; the build's progress goes to standard error.
 
-    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock.
+    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock. With ``same_bytes`` buildah
+    builds, and the ID is that of every build of the same inputs.
     """
     refuse_impossible(spec)
     daemon()
     engine = choose()
+    disk.for_build(spec, from_base or spec.base, tags[0], same_bytes=same_bytes)
     reference, started = _base(spec, engine, from_base, site), record.now()
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
-        folder = context.stage(spec, reference, _torch(spec, site), lock)
+        folder = context.stage(spec, reference, torch(spec, site), lock)
         secrets = site.secrets(spec, Path(private))
-        stream(argv(engine, reference, tags, folder, secrets), engine.environment)
+        if same_bytes:
+            reproducible.build([*facts(reference, folder), *secrets, str(folder)], reference, tags)
+        else:
+            stream(argv(engine, reference, tags, folder, secrets), engine.environment)
         image_id = str(daemon().images.get(tags[0]).id)
         if not record.read(image_id):
             record.write(image_id, record.predicate(spec, engine, reference, folder, started))
@@ -101,19 +114,24 @@ def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
 
 
 def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secrets: Sequence[str]) -> list[str]:
-    """The build command. Facts of this build are labels given here, since an ARG would bust the layers below it."""
+    """The build command."""
+    flags = [word for name in tags for word in ("--tag", name)]
+    flags += [*facts(reference, folder), "--build-arg", f"BASE={reference}"]
+    return engine.build_argv([*flags, *secrets, str(folder)])
+
+
+def facts(reference: str, folder: Path) -> list[str]:
+    """The facts of this build, as labels given with its command: an ARG would bust the layers below it."""
     manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
     labels = {
         "verljob.base": reference,
         "verljob.base.id": str(daemon().images.get(reference).id),
         "verljob.toolkit": manifest["toolkit"],
     }
-    flags = [word for name in tags for word in ("--tag", name)]
-    flags += [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
-    return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *secrets, str(folder)])
+    return [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
 
 
-def _torch(spec: ImageSpec, site: Site) -> list[Path]:
+def torch(spec: ImageSpec, site: Site) -> list[Path]:
     """The wheel of torch, where the base does not bring it."""
     if "torch" not in spec.installs:
         return []

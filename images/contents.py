@@ -1,8 +1,8 @@
 """What is in an image, path by path: out of the layers of its archive, to be held against another's.
 
 Archives are those of `docker save` and of the OCI layout (https://github.com/opencontainers/image-spec). Nothing is
-unpacked, so nobody has to be root. Times of files are no part of a comparison: two builds of one image may differ in them
-alone where an engine cannot set them.
+unpacked, so nobody has to be root. Times of files are no part of a comparison: two builds of one image may differ in
+them alone where an engine cannot set them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def layers(archive: tarfile.TarFile) -> list[str]:
     if "index.json" in names:
         digest = _parsed(archive, "index.json")["manifests"][0]["digest"]
         return [_blob(each["digest"]) for each in _parsed(archive, _blob(digest))["layers"]]
-    raise ImageError(f"{archive.name} is no archive of an image: neither manifest.json nor index.json is in it")
+    raise ImageError(f"{archive.name!r} is no archive of an image: neither manifest.json nor index.json is in it")
 
 
 def opened(archive: tarfile.TarFile, name: str) -> tarfile.TarFile:
@@ -116,10 +116,15 @@ def _covered(path: str, hidden: set[str], emptied: set[str]) -> bool:
     return any(each in hidden or f"{each}/" in emptied for each in parents)
 
 
+def plain(path: str) -> str:
+    """A member's path as from the root folder."""
+    return path.removeprefix("./").strip("/")
+
+
 def members(layer: tarfile.TarFile) -> Iterator[tuple[str, bool, tarfile.TarInfo]]:
     """A layer's members for ``laid``, in their order; the root folder itself is none."""
     for member in layer:
-        path = member.name.removeprefix("./").strip("/")
+        path = plain(member.name)
         if path not in ("", "."):
             yield path, member.isdir(), member
 
@@ -128,7 +133,7 @@ def _entries(layer: tarfile.TarFile, below: Tree) -> Iterator[tuple[str, bool, E
     seen: Tree = {}
     for path, is_folder, member in members(layer):
         if member.islnk():
-            target = member.linkname.removeprefix("./").strip("/")
+            target = plain(member.linkname)
             entry = seen.get(target) or below[target]
         else:
             entry = Entry(*_attributes(member), _holds(layer, member))

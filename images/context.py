@@ -43,7 +43,9 @@ def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None 
         _link(wheel, folder / "wheelhouse" / wheel.name)
     _stage_toolkit(spec, folder / "toolkit")
     manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
-    (folder / "toolkit/image.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    told = folder / "toolkit/image.json"
+    told.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    told.chmod(0o644)
     return folder
 
 

@@ -6,6 +6,7 @@ ImageError
 ├── NotBuilt                no such image on this machine
 ├── Incompatible            a pair that cannot work, refused before a build
 ├── EngineMissing           no docker client with BuildKit, or no daemon
+├── DiskTooSmall            what is asked would not fit
 ├── ToolMissing             a program of a Debian package is not installed
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
@@ -50,6 +51,10 @@ class Incompatible(ImageError, ValueError):
 
 class EngineMissing(ImageError):
     """There is nothing that can build."""
+
+
+class DiskTooSmall(ImageError):
+    """There is less room than what is asked takes."""
 
 
 class ToolMissing(ImageError):

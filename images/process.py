@@ -30,9 +30,13 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
     return done.stdout
 
 
-def stream(argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-    """Run with all that it says going to our standard error, for commands whose progress people watch."""
-    code = subprocess.run(list(argv), env={**os.environ, **(env or {})}, stdout=sys.stderr, check=False).returncode
+def stream(argv: Sequence[str], env: Mapping[str, str] | None = None, umask: int = -1) -> None:
+    """Run with all that it says going to our standard error, for commands whose progress people watch.
+
+    ``umask`` takes the place of this process's.
+    """
+    whole = {**os.environ, **(env or {})}
+    code = subprocess.run(list(argv), env=whole, stdout=sys.stderr, umask=umask, check=False).returncode
     if code:
         raise CommandFailed(argv, code)
 

@@ -65,7 +65,8 @@ class Push:
         lacking = [reference for name, reference in wanted.items() if not self._digest(name, self.own_tag)]
         for reference in wanted.values():
             self.image.tag(reference)
-        push_references(choose(), lacking)
+        if lacking:
+            push_references(choose(), lacking)
         digests = {reference: self._digest(name, self.own_tag) for name, reference in wanted.items()}
         if missing := [reference for reference, digest in digests.items() if not digest]:
             raise PushFailed(

@@ -16,11 +16,11 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from images.contents import BLOCK, Entry, Tree, laid, layers, members, opened
+from images.contents import BLOCK, Entry, Tree, laid, layers, members, opened, plain
 from images.errors import CommandFailed, ToolMissing
 from images.process import run
 
@@ -31,7 +31,7 @@ LINE = re.compile(r"((?:\\.|[^\\ ])+) (.) (.*)")
 
 
 def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path) -> list[str]:
-    """Pack the tree of an archive of `docker save`, and return the paths of enroot's that take the place of the image's.
+    """Pack the tree of an archive of `docker save`; the paths of enroot's that take the place of the image's.
 
     ``config`` is the image's configuration, ``created_s`` its time: the same image gives the same bytes.
     """
@@ -44,10 +44,11 @@ def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path)
         tempfile.TemporaryFile() as said,
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT) as packer,
     ):
-        try:
+        assert packer.stdin
+        with suppress(BrokenPipeError):  # the packer has ended, and said why
             _pour(archive, own, created_s, packer.stdin)
-        except BrokenPipeError:  # the packer has ended, and said why
-            pass
+        with suppress(BrokenPipeError):
+            packer.stdin.close()
         code = packer.wait()
         said.seek(0)
         if code:
@@ -66,7 +67,7 @@ def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
     return {"etc/environment": environment.encode(), "etc/fstab": b"", "etc/rc": script.encode()}
 
 
-def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes] | None) -> None:
+def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes]) -> None:
     """Write the image's tree as one tar: folders first, hard links after what they link to."""
     with tarfile.open(archive) as image, tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as tree:
         names = layers(image)
@@ -95,12 +96,12 @@ def _pour_layer(
 ) -> None:
     """What of a layer is seen; a hard link to a file that an upper layer replaced is a file itself."""
     poured: dict[int, str] = {}
+    by_path: dict[str, tarfile.TarInfo] = {}
     for path, folder, member in members(layer):
+        by_path[path] = by_path[plain(member.linkname)] if member.islnk() else member
         if folder or path in own or seen.get(path, (-1, None))[0] != number:
             continue
-        source = member
-        while source.islnk():
-            source = layer.getmember(source.linkname)
+        source = by_path[path]
         if source.isreg() and (first := poured.setdefault(source.offset, path)) != path:
             link = _named(source, path)
             link.type, link.linkname, link.size = tarfile.LNKTYPE, first, 0
@@ -138,8 +139,8 @@ def read(path: Path) -> Tree:
         for _ in range(2):  # START OF DATA, and another #
             file.readline()
         start = file.tell()
-        for name, kind, rest in (LINE.fullmatch(line).groups() for line in lines):  # type: ignore[union-attr]
-            name = _plain(name)
+        for told in filter(None, map(LINE.fullmatch, lines)):
+            name, kind, rest = _plain(told[1]), told[2], told[3]
             if kind == "L":
                 links[name] = _plain(rest)
             elif name != "/":

@@ -18,12 +18,16 @@ FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["images.push"])  # a fork has imported what it needs
 
 
+def _nothing() -> None:
+    """Nobody is killed."""
+
+
 class Points:
     """Counts what happens on all ways: each request as it comes, and each answer before it is passed on."""
 
     def __init__(self) -> None:
         self.passed = itertools.count()
-        self.at, self.act = -1, lambda: None
+        self.at, self.act = -1, _nothing
 
     def set(self, at: int, act: Callable[[], None]) -> None:
         """Do something at a point of those that come now."""

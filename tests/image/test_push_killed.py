@@ -33,7 +33,8 @@ NAME = "verljob-test-killed"
 def registries(daemon: DockerClient, registry: str) -> Iterator[list[Container]]:
     """Two, with nothing in them."""
     image = f"{compose.IMAGES}-registry"
-    two = [daemon.containers.run(image, detach=True, ports={"5000/tcp": ("127.0.0.1", None)}) for _ in range(2)]
+    ports: dict[str, int | list[int] | tuple[str, int] | None] = {"5000/tcp": ("127.0.0.1", 0)}
+    two = [daemon.containers.run(image, detach=True, ports=ports) for _ in range(2)]
     try:
         yield two
     finally:
@@ -45,7 +46,7 @@ def registries(daemon: DockerClient, registry: str) -> Iterator[list[Container]]
 def addresses(registries: list[Container]) -> list[str]:
     for each in registries:
         each.reload()
-    found = [f"127.0.0.1:{each.ports['5000/tcp'][0]['HostPort']}" for each in registries]
+    found = [f"127.0.0.1:{(each.ports['5000/tcp'] or [])[0]['HostPort']}" for each in registries]
     for address in found:
         with requests.Session() as session:
             retry = requests.adapters.Retry(20, backoff_factor=0.05)
@@ -55,8 +56,8 @@ def addresses(registries: list[Container]) -> list[str]:
 
 
 def new_image(daemon: DockerClient) -> str:
-    """An image of two layers that no registry has; its ID."""
-    layers = [_archive({"file": os.urandom(20_000)}) for _ in range(2)]
+    """An image of a layer that no registry has; its ID."""
+    layers = [_archive({"file": os.urandom(20_000)}) for _ in range(1)]
     diffs = [f"sha256:{hashlib.sha256(each).hexdigest()}" for each in layers]
     config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": diffs}}
     files = {f"{index}/layer.tar": each for index, each in enumerate(layers)}
@@ -153,7 +154,7 @@ def test_a_push_that_is_killed_anywhere_is_whole_after_the_next(
         before = uploads(registries)
         push()
         assert uploads(registries) == before
-    assert set(ended) == {"old", "between", "new"}  # it was killed before, while and after the tags were set
+    assert ended["old"] > 1 < ended["between"]  # it was killed before the tags were set, and while they were
     for counted in before:
-        assert len(counted) == (POINTS + 1) * 3  # two layers and the configuration
+        assert len(counted) == (POINTS + 1) * 2  # the layer and the configuration
         assert {digest: times for digest, times in counted.items() if times > 1} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,14 @@ def test_a_gpu_image_carries_no_cpu_plugin(tmp_path: Path, monkeypatch: pytest.M
     assert {path.name for path in (folder / "toolkit/python").iterdir()} == {"verl_node"}
 
 
-def test_files_are_readable_by_every_uid_whatever_the_checkouts_umask(staged: Path) -> None:
+def test_files_are_readable_by_every_uid_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "STAGED", tmp_path)
+    before = os.umask(0o077)
+    try:
+        staged = context.stage(CPU, "base:1", [])
+    finally:
+        os.umask(before)
+
     modes = {path: path.stat().st_mode & 0o777 for path in (staged / "toolkit").rglob("*")}
 
     assert modes.pop(staged / "toolkit/entrypoint.sh") == 0o755

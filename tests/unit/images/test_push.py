@@ -194,4 +194,5 @@ def test_registries_and_tags_come_by_comma(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert usual.repositories == ["a.example/x/verl.cpu", "b.example/verl.cpu"]
     assert usual.tags == ["0.9.1-cpu", "latest"]
-    assert (other.image, other.tags) == ("mine:1", ["dev", "team"])
+    assert str(other.image) == "mine:1"
+    assert other.tags == ["dev", "team"]
