@@ -44,11 +44,14 @@ def build(arguments: Sequence[str], base: str, tags: Sequence[str], *, store: Pa
         raise ToolMissing("buildah", "buildah")
     buildah = command(store)
     own_tag = f"localhost/verljob/{tags[0]}"
-    flags = ["--isolation", "chroot", "--timestamp", str(time_s()), "--layers", "--tag", own_tag]
+    # A layer out of the cache would keep the time of the build that made it. A /etc/hosts made for a step would stay.
+    flags = ["--isolation", "chroot", "--timestamp", str(time_s()), "--layers", "--no-cache", "--no-hosts"]
+    flags += ["--tag", own_tag, "--build-arg", f"BASE={_taken(buildah, base)}"]
     # The steps of a build inherit our umask, and with it the permissions of what they make.
-    stream([*buildah, "bud", *flags, "--build-arg", f"BASE={_taken(buildah, base)}", *arguments], umask=0o022)
+    stream([*buildah, "bud", *flags, *arguments], umask=0o022)
     for tag in tags:
         run([*buildah, "push", own_tag, f"docker-daemon:{tag if ':' in tag else f'{tag}:latest'}"])
+    run([*buildah, "rmi", own_tag])
 
 
 def command(store: Path) -> list[str]:

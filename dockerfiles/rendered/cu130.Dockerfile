@@ -11,7 +11,8 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && apt-get clean \
- && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache \
+ && mkdir -p /root/.cache/pip /steps && touch /lock.txt
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
@@ -57,7 +58,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="2cf5f967b7f7"
+      verljob.template="8c73f6a7ff71"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

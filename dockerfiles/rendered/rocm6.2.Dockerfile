@@ -29,7 +29,8 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && apt-get clean \
- && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache \
+ && mkdir -p /root/.cache/pip /steps /wheels/vllm && touch /lock.txt
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
@@ -66,7 +67,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="c7790fe3b2d5"
+      verljob.template="53cdb154b030"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -26,6 +26,7 @@ TEMPLATE = r"""{% import "macros.j2" as m -%}
 {{ m.banner(spec) }}
 ARG BASE={{ spec.base }}
 FROM ${BASE}
+RUN {{ m.mount_points() }}
 RUN --mount=type=secret,id=pip --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export {{ m.epoch() }} \
@@ -120,7 +121,7 @@ def test_docker_podman_and_buildah_make_one_file_system_of_one_rendered_file(gro
     run(engine.build_argv([*flags, *arguments]), engine.environment)
     ground.by_buildah("buildah", arguments)
     podman = ["podman", *reproducible.command(ground.store("podman"))[1:]]
-    built = ["--isolation", "chroot", "--build-arg", f"BASE=docker-daemon:{ground.base}"]
+    built = ["--isolation", "chroot", "--no-hosts", "--build-arg", f"BASE=docker-daemon:{ground.base}"]
     run([*podman, "build", *built, "--tag", f"{NAME}:podman", *arguments])
     run([*podman, "push", f"{NAME}:podman", f"docker-daemon:{NAME}:podman"])
 

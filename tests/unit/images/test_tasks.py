@@ -18,6 +18,8 @@ def flags(name: str) -> set[str]:
         ("images", {"space"}),
         ("render", {"platform", "variant", "stdout"}),
         ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
+        ("export", {"format", "platform", "variant", "rollout", "image", "base", "wheelhouse", "output"}),
+        ("prune", {"yes"}),
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
@@ -28,7 +30,7 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
-    chosen = {"platform", "variant", "rollout", "tag", "base"}
+    chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible"}
     site = {"wheelhouse", "ca", "pip-index", "apt-mirror"}
 
     assert {flag.replace("_", "-") for flag in flags("build")} == chosen | site
