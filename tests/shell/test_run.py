@@ -248,7 +248,7 @@ def test_a_task_without_containers_asks_for_no_engine(machine: Machine) -> None:
 def test_what_a_task_takes_beside_the_engine_is_told_by_its_package(
     machine: Machine, words: list[str], packages: list[str]
 ) -> None:
-    machine.run("test")  # has made the environment
+    machine.run("render")  # has made the environment
     machine.lacks(*TOOLS)
     done = machine.run("--no-install", *words)
 
