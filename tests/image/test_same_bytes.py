@@ -26,7 +26,6 @@ TEMPLATE = r"""{% import "macros.j2" as m -%}
 {{ m.banner(spec) }}
 ARG BASE={{ spec.base }}
 FROM ${BASE}
-RUN {{ m.mount_points() }}
 RUN --mount=type=secret,id=pip --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export {{ m.epoch() }} \
