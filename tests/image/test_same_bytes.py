@@ -43,7 +43,7 @@ class Ground:
 
     def __init__(self, folder: Path, daemon: DockerClient) -> None:
         self.folder, self.daemon, self.base = folder, daemon, base.ensure()
-        self.stores: list[Path] = []
+        self.store = Path(mkdtemp(prefix="verljob"))  # podman wants its path short
 
     def stage(self, name: str, more: str = "") -> list[str]:
         """Stage the build in a folder, and return what its engine is told; ``more`` are steps that follow."""
@@ -56,14 +56,9 @@ class Ground:
         secret.write_text("[global]\n")
         return [*build.facts(self.base, folder), "--secret", f"id=pip,src={secret}", str(folder)]
 
-    def store(self, name: str) -> Path:
-        """A storage for each build, so that none finds a layer of another's; podman wants its path short."""
-        self.stores.append(Path(mkdtemp(prefix=name)))
-        return self.stores[-1]
-
     def by_buildah(self, name: str, arguments: list[str]) -> str:
         """Build, and return the ID."""
-        reproducible.build(arguments, self.base, [f"{NAME}:{name}"], store=self.store(name))
+        reproducible.build(arguments, self.base, [f"{NAME}:{name}"], store=self.store)
         return str(self.daemon.images.get(f"{NAME}:{name}").id)
 
     def tree(self, name: str) -> Tree:
@@ -75,22 +70,27 @@ class Ground:
         return contents.of_archive(archive)
 
 
-@pytest.fixture
-def ground(daemon: DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    ground = Ground(tmp_path, daemon)
-    yield ground
-    for each in ground.stores:
-        run([*reproducible.command(each), "rmi", "--all", "--force"])
-        shutil.rmtree(each)
+@pytest.fixture(scope="module")
+def ground(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    ground = Ground(tmp_path_factory.mktemp("bytes"), daemon)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+        yield ground
+    run([*reproducible.command(ground.store), "rmi", "--all", "--force"])
+    shutil.rmtree(ground.store)
     for image in daemon.images.list(NAME):
         daemon.images.remove(str(image.id), force=True)
 
 
-def test_builds_in_other_folders_of_other_people_with_another_umask_on_another_day_are_one_image(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.fixture(scope="module")
+def first(ground: Ground) -> tuple[str, Tree]:
+    """A build's ID, and what is in it."""
+    return ground.by_buildah("first", ground.stage("first")), ground.tree("first")
+
+
+def test_a_build_in_another_folder_by_somebody_with_another_umask_on_another_day_is_the_same_image(
+    ground: Ground, first: tuple[str, Tree], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ids = {ground.by_buildah("here", ground.stage("here"))}
     monkeypatch.setenv("USER", "somebody")
     monkeypatch.setenv("HOME", str(tmp_path / "somebody"))
     before = os.umask(0o077)
@@ -98,34 +98,33 @@ def test_builds_in_other_folders_of_other_people_with_another_umask_on_another_d
         arguments = ground.stage("elsewhere")
         for path in Path(arguments[-1]).rglob("*"):
             os.utime(path, (1_000_000_000, 1_000_000_000))
-        ids.add(ground.by_buildah("elsewhere", arguments))
+        again = ground.by_buildah("elsewhere", arguments)
     finally:
         os.umask(before)
 
-    assert len(ids) == 1, contents.differences(ground.tree("here"), ground.tree("elsewhere"))
+    assert again == first[0], contents.differences(first[1], ground.tree("elsewhere"))
 
 
-def test_what_is_not_the_same_is_named_by_its_path(ground: Ground) -> None:
-    for name in ("first", "second"):
-        ground.by_buildah(name, ground.stage(name, "RUN date +%s%N > /opt/made/when\n"))
+def test_what_is_not_the_same_is_named_by_its_path(ground: Ground, first: tuple[str, Tree]) -> None:
+    other = ground.by_buildah("dated", ground.stage("dated", "RUN date +%s%N > /opt/made/when\n"))
 
-    found = contents.differences(ground.tree("first"), ground.tree("second"))
+    found = contents.differences(first[1], ground.tree("dated"))
 
+    assert other != first[0]
     assert [line.partition(": ")[0] for line in found] == ["opt/made/when"]
 
 
-def test_docker_podman_and_buildah_make_one_file_system_of_one_rendered_file(ground: Ground) -> None:
+def test_docker_podman_and_buildah_make_one_file_system_of_one_rendered_file(
+    ground: Ground, first: tuple[str, Tree]
+) -> None:
     arguments, engine = ground.stage("one"), choose()
     flags = ["--no-cache", "--tag", f"{NAME}:docker", "--build-arg", f"BASE={ground.base}"]
     run(engine.build_argv([*flags, *arguments]), engine.environment)
-    ground.by_buildah("buildah", arguments)
-    podman = ["podman", *reproducible.command(ground.store("podman"))[1:]]
-    built = ["--isolation", "chroot", "--no-hosts", "--build-arg", f"BASE=docker-daemon:{ground.base}"]
-    run([*podman, "build", *built, "--tag", f"{NAME}:podman", *arguments])
+    podman = ["podman", *reproducible.command(ground.store)[1:]]
+    flags = ["--isolation", "chroot", "--no-hosts", "--no-cache", "--build-arg", f"BASE=docker-daemon:{ground.base}"]
+    run([*podman, "build", *flags, "--tag", f"{NAME}:podman", *arguments])
     run([*podman, "push", f"{NAME}:podman", f"docker-daemon:{NAME}:podman"])
 
-    docker, buildah, other = (ground.tree(name) for name in ("docker", "buildah", "podman"))
-
-    assert "opt/verljob/entrypoint.sh" in docker
-    assert contents.differences(docker, buildah) == []
-    assert contents.differences(docker, other) == []
+    assert "opt/verljob/entrypoint.sh" in first[1]
+    assert contents.differences(ground.tree("docker"), first[1]) == []
+    assert contents.differences(ground.tree("podman"), first[1]) == []
