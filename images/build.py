@@ -95,13 +95,14 @@ def build(
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         folder = context.stage(spec, reference, torch(spec, site), lock)
         secrets = site.secrets(spec, Path(private))
-        if same_bytes:
+        buildah = reproducible.version() if same_bytes else ""
+        if buildah:
             reproducible.build([*facts(reference, folder), *secrets, str(folder)], reference, tags)
         else:
             stream(argv(engine, reference, tags, folder, secrets), engine.environment)
         image_id = str(daemon().images.get(tags[0]).id)
         if not record.read(image_id):
-            record.write(image_id, record.predicate(spec, engine, reference, folder, started))
+            record.write(image_id, record.predicate(spec, engine, reference, folder, started, buildah=buildah))
     return image_id
 
 

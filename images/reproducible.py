@@ -7,6 +7,7 @@ It is of the OCI format, which has no place for HEALTHCHECK and SHELL: docker's 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -40,8 +41,6 @@ def build(arguments: Sequence[str], base: str, tags: Sequence[str], *, store: Pa
 
     ``arguments`` are those of `docker build` without base and tags, the context last.
     """
-    if not shutil.which("buildah"):
-        raise ToolMissing("buildah", "buildah")
     buildah = command(store)
     own_tag = f"localhost/verljob/{tags[0]}"
     # A layer out of the cache would keep the time of the build that made it. A /etc/hosts made for a step would stay.
@@ -52,6 +51,13 @@ def build(arguments: Sequence[str], base: str, tags: Sequence[str], *, store: Pa
     for tag in tags:
         run([*buildah, "push", own_tag, f"docker-daemon:{tag if ':' in tag else f'{tag}:latest'}"])
     run([*buildah, "rmi", own_tag])
+
+
+def version() -> str:
+    """buildah's version; ToolMissing where there is none."""
+    if not shutil.which("buildah"):
+        raise ToolMissing("buildah", "buildah")
+    return str(json.loads(run(["buildah", "version", "--json"]))["version"])
 
 
 def command(store: Path) -> list[str]:
