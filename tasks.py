@@ -17,7 +17,9 @@ from images import build as images_build
 from images import bundle as images_bundle
 from images import bundling, listing, render, vocabulary
 from images import engine as images_engine
+from images import export as images_export
 from images import lock as images_lock
+from images import prune as images_prune
 from images import push as images_push
 from images import site as images_site
 from images.catalog import Catalog
@@ -109,6 +111,7 @@ def show_site(_: Context, site: str = "") -> None:
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
         "base": "another base, such as a mirror's copy",
+        "reproducible": "by buildah: the same inputs give the same bytes",
         "bundle": "a folder that `invoke bundle` made: nothing is downloaded, and the build has no network",
         "site": "a site file in place of the one that VERLJOB_SITE names",
         **{name: vocabulary.KEYS[name].purpose for name in vocabulary.FLAGS},
@@ -131,6 +134,7 @@ def build_image(
     ca: str = "",
     proxy: str = "",
     no_proxy: str = "",
+    reproducible: bool = False,
 ) -> None:
     """Build an image, and print its ID."""
     flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
@@ -139,7 +143,7 @@ def build_image(
         carried = images_bundle.Bundle.read(Path(bundle)) if bundle else None
         spec = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
         here, tags = images_site.Site.here(site, **flags), images_build.names(spec, catalog, tag)
-        say(images_build.build(spec, here, tags, from_base=base, bundle=carried))
+        say(images_build.build(spec, here, tags, from_base=base, bundle=carried, same_bytes=reproducible))
 
 
 @task(
@@ -160,6 +164,10 @@ def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: 
 @task(
     name="push",
     help={
+        "registry": "HOST[:PORT][/PATH], several by comma",
+        "image": "an image of this machine in place of what build names",
+        "tag": "tags by comma in place of the usual ones",
+        "force": "move a release's tag that names another image there",
         "attest": "attach SBOM and provenance under the image's digest",
         "key": "private key that signs image and statements",
     },
@@ -167,24 +175,72 @@ def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: 
 def push_image(
     _: Context,
     *,
-    platform: str,
     registry: str,
+    platform: str,
     variant: str = "",
     rollout: str = "",
+    image: str = "",
+    tag: str = "",
+    force: bool = False,
     attest: bool = True,
     key: str = "",
 ) -> None:
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = Catalog.read()
-        pushed = images_push.push(catalog.find(platform, variant, rollout), registry, catalog)
+        spec = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(spec, catalog, registry, image=image, tags=tag, force=force)
+        uploaded = push.upload()
         if attest or key:
             from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
 
-            for path in attestation.attach(pushed, key=Path(key) if key else None):
+            for path in attestation.attach(uploaded, key=Path(key) if key else None):
                 say(f"stated in {path}")
-        for reference, digest in pushed.items():
+        for reference, digest in push.tag(uploaded).items():
             say(f"{reference} {digest}")
+        for path in push.note(uploaded):
+            say(f"named in {path}")
+
+
+@task(
+    name="export",
+    help={
+        "format": f"by comma: {', '.join(images_export.FORMATS)}",
+        "image": "an image of this machine in place of what build names",
+        "base": "another base, for apptainer and bake",
+        "wheelhouse": "folder with torch's CPU wheel, for apptainer and bake",
+        "output": "a folder in place of .build/export/VARIANT",
+    },
+)
+def export_image(
+    _: Context,
+    *,
+    format: str,
+    platform: str = "",
+    variant: str = "",
+    rollout: str = "",
+    image: str = "",
+    base: str = "",
+    wheelhouse: str = "",
+    output: str = "",
+) -> None:
+    """Write an image as files that other tools take, checked to hold what it holds, and print their names."""
+    with reported():
+        catalog = Catalog.read()
+        spec, asked = catalog.find(platform, variant, rollout), images_export.formats(format)
+        folder = Path(output) if output else images_export.FOLDER / spec.variant
+        image = image or images_build.names(spec, catalog)[0]
+        request = images_export.Request(spec, asked, image, base, folder)
+        for path in images_export.export(request, images_site.Site.here(wheelhouse=wheelhouse)):
+            say(str(path))
+
+
+@task(name="prune", help={"yes": "remove what is shown"})
+def prune_images(_: Context, yes: bool = False) -> None:
+    """Show images and build cache of this toolkit that nothing of the catalog names any more, or remove them."""
+    with reported():
+        old = images_prune.find(Catalog.read())
+        say(images_prune.remove(old) if yes else images_prune.shown(old))
 
 
 @task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})
@@ -318,6 +374,8 @@ namespace = Collection(
     build_image,
     make_bundle,
     push_image,
+    export_image,
+    prune_images,
     state_image,
     verify_image,
     demo,

@@ -1,15 +1,12 @@
-"""Building one variant: base, context, secrets, then one `docker build`."""
+"""Building one variant: base, context, secrets, then one `docker build`, or buildah's."""
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
-from images import base, context, record, wheels
+from images import base, context, disk, labels, record, reproducible, wheels
 from images.bundle import Bundle
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
@@ -18,8 +15,6 @@ from images.errors import BundleBroken
 from images.process import stream
 from images.site import Site
 from images.spec import ImageSpec
-
-OCI = "org.opencontainers.image"
 
 
 def build(
@@ -30,31 +25,38 @@ def build(
     from_base: str = "",
     lock: Path | None = None,
     bundle: Bundle | None = None,
+    same_bytes: bool = False,
 ) -> str:
     """Build, give the image ``tags``, and return its ID; the build's progress goes to standard error.
 
     ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock. A ``bundle`` takes the
-    place of every download, ``site`` then tells nothing, and the steps have no network.
+    place of every download, ``site`` then tells nothing, and the steps have no network. With ``same_bytes`` buildah
+    builds, and the ID is that of every build of the same inputs.
     """
     refuse_impossible(spec)
     daemon()
     engine, started = choose(), record.now()
     if bundle:
-        bundle.refuse_another(spec)
-        if from_base:
-            raise BundleBroken(f"the bundle {bundle.folder} has a base of its own: leave out {from_base}")
+        refuse_unfit(bundle, spec, from_base)
         site = Site(offline=True)
+    wanted = bundle.base["id"] if bundle else from_base or base.known(site.mirrored(spec.base), spec.base_made)
+    disk.for_build(spec, wanted, tags[0], loaded=bundle.base_bytes if bundle else None, same_bytes=same_bytes)
     reference = bundle.ready_base(engine) if bundle else base_of(spec, engine, from_base, site)
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock)
         if bundle:
             bundle.lay_out(folder)
-        secrets = site.secrets(spec, Path(private))
         network = ["--network", "none"] if site.offline else []
-        stream(argv(engine, reference, tags, folder, [*network, *secrets]), engine.environment)
+        words = [*network, *site.secrets(spec, Path(private))]
+        buildah = reproducible.version() if same_bytes else ""
+        if buildah:
+            facts = labels.flags(labels.told(reference, folder))
+            reproducible.build([*facts, *words, str(folder)], reference, tags)
+        else:
+            stream(argv(engine, reference, tags, folder, words), engine.environment)
         image_id = str(daemon().images.get(tags[0]).id)
         if not record.read(image_id):
-            record.write(image_id, record.predicate(spec, engine, reference, folder, started))
+            record.write(image_id, record.predicate(spec, engine, reference, folder, started, buildah=buildah))
     return image_id
 
 
@@ -67,28 +69,17 @@ def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
 
 
 def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, more: Sequence[str]) -> list[str]:
-    """The build command. Facts of this build are labels given here, since an ARG would bust the layers below it."""
-    manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
+    """The build command."""
     flags = [word for name in tags for word in ("--tag", name)]
-    for name, value in labels(reference, manifest["toolkit"]).items():
-        flags += ["--label", f"{name}={value}"]
-    return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *more, str(folder)])
+    flags += [*labels.flags(labels.told(reference, folder)), "--build-arg", f"BASE={reference}"]
+    return engine.build_argv([*flags, *more, str(folder)])
 
 
-def labels(reference: str, toolkit: str) -> dict[str, str]:
-    """What a template cannot know of its image: the base that it stands on, and the toolkit in it."""
-    base_image = daemon().images.get(reference)
-    told = {
-        "verljob.base": reference,
-        "verljob.base.id": str(base_image.id),
-        "verljob.toolkit": toolkit,
-        f"{OCI}.base.name": reference,
-    }
-    for pulled in (base_image.attrs.get("RepoDigests") or [])[:1]:
-        told[f"{OCI}.base.digest"] = pulled.partition("@")[2]
-    if epoch := os.environ.get("SOURCE_DATE_EPOCH"):  # any other time would make each build another image
-        told[f"{OCI}.created"] = datetime.fromtimestamp(int(epoch), timezone.utc).isoformat()
-    return told
+def refuse_unfit(bundle: Bundle, spec: ImageSpec, from_base: str) -> None:
+    """BundleBroken where a bundle is not one for this build."""
+    bundle.refuse_another(spec)
+    if from_base:
+        raise BundleBroken(f"the bundle {bundle.folder} has a base of its own: leave out {from_base}")
 
 
 def torch_of(spec: ImageSpec, site: Site) -> list[Path]:

@@ -76,6 +76,11 @@ class Bundle:
                 f"has: use the checkout that made it, or `invoke bundle --variant {spec.variant}` again"
             )
 
+    @property
+    def base_bytes(self) -> int:
+        """What the base takes when it is loaded: its archive is not compressed."""
+        return (self.folder / BASE).stat().st_size
+
     def ready_base(self, engine: Engine) -> str:
         """A reference by which the engine has the bundle's base: its own name, unless that is another image here."""
         alias = f"{ALIAS}:{self.base['id'].rpartition(':')[2][:12]}"

@@ -43,7 +43,9 @@ def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None 
         link(wheel, folder / "wheelhouse" / wheel.name)
     _stage_toolkit(spec, folder / "toolkit")
     manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
-    (folder / "toolkit/image.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    told = folder / "toolkit/image.json"
+    told.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    told.chmod(0o644)
     return folder
 
 
@@ -82,7 +84,7 @@ def _stage_toolkit(spec: ImageSpec, folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() or path.suffix == ".sh" else 0o644)
 
 
-def link(source: Path, target: Path) -> None:
+def link(source: Path | str, target: Path | str) -> None:
     """A hard link where one is possible, so that an unchanged wheel is unchanged for the engine, too."""
     try:
         os.link(source, target)

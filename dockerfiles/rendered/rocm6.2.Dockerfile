@@ -12,6 +12,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=git --mount=type=bind,sourc
  && git -c include.path=/run/secrets/git fetch --quiet --depth 1 https://github.com/vllm-project/vllm.git fd47e57f4b0d5f7920903490bce13bc9e49d8dba \
  && git checkout --quiet FETCH_HEAD
 RUN --mount=type=cache,target=/root/.cache/ccache \
+    SOURCE_DATE_EPOCH=315532800 \
     SETUPTOOLS_SCM_PRETEND_VERSION="0.6.3" \
     VLLM_TARGET_DEVICE="rocm" \
     PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
@@ -24,18 +25,18 @@ USER 0
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
+    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 \
  && apt-get update \
  && apt-get install --yes --no-install-recommends tini \
  && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,from=vllm,source=/wheels,target=/wheels/vllm \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
-    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
@@ -73,7 +74,13 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="0ab35dbd6637"
+      verljob.template="36ed81043ad4"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

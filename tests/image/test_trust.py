@@ -82,7 +82,7 @@ def pushed(
     """NAME:TAG of the image with all that is stated of it, signed, and its digest."""
     reference = f"{registry}/team/{NAME}:1"
     built.tag(reference)
-    digest = push.push_reference(choose(), reference)
+    digest = push.push_references(choose(), [reference])[reference]
     attestation.attach({reference: digest}, tmp_path_factory.mktemp("files"), keys[0])
     return reference, digest
 
@@ -163,7 +163,7 @@ def test_a_node_refuses_an_image_that_another_signed_or_nobody(
     run(["openssl", "pkey", "-in", str(tmp_path / "key"), "-pubout", "-out", str(tmp_path / "pub")])
     unsigned = f"{registry}/unsigned/{NAME}:1"
     daemon.images.get(base.ensure()).tag(unsigned)
-    theirs = push.push_reference(choose(), unsigned)
+    (theirs,) = push.push_references(choose(), [unsigned]).values()
     daemon.images.remove(unsigned)
 
     by_another, by_nobody = (required(each, tmp_path / "pub") for each in (pushed[0], unsigned))
@@ -233,7 +233,7 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
     (tmp_path / "Dockerfile").write_text(f"FROM {NAME}\nRUN touch /opt/new\n")
     other = f"{registry}/team/{NAME}:2"
     run(choose().build_argv(["--tag", other, str(tmp_path)]), choose().environment)
-    theirs = push.push_reference(choose(), other)
+    theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.of(reference)
     with repository:
         first, second = (attachments.image(repository, each) for each in (digest, theirs))
@@ -257,7 +257,7 @@ def test_statements_that_were_copied_from_another_image_are_refused(
     reference, digest = pushed
     other = f"{registry}/team/{NAME}:base"
     daemon.images.get(base.ensure()).tag(other)
-    theirs = push.push_reference(choose(), other)
+    theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.of(reference)
     with repository:
         for kind in (SBOM, PROVENANCE):
@@ -273,7 +273,7 @@ def test_statements_that_were_copied_from_another_image_are_refused(
 def test_an_image_without_statements_is_not_verified(daemon: DockerClient, registry: str) -> None:
     silent = f"{registry}/silent/{NAME}:1"
     daemon.images.get(base.ensure()).tag(silent)
-    push.push_reference(choose(), silent)
+    push.push_references(choose(), [silent])[silent]
 
     with pytest.raises(NotTrusted, match="has no SBOM; `invoke push` attaches it"):
         verification.verify(silent)

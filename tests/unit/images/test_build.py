@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from images import build, context
+from images import build, context, labels
 from images.catalog import Catalog
 from images.engine import Engine
 
@@ -42,7 +43,7 @@ def test_a_tag_of_the_callers_takes_the_place_of_the_usual_names() -> None:
 def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "daemon", Images)
+    monkeypatch.setattr(labels, "local", Images().get)
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
@@ -51,24 +52,17 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
 
     assert argv == [
         *("/usr/bin/docker", "build", "--tag", "n:1", "--tag", "n:2"),
-        *("--label", "verljob.base=a:1", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
-        *("--label", "verljob.toolkit=abc", "--label", "org.opencontainers.image.base.name=a:1"),
-        *(
-            "--label",
-            f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}",
-            "--build-arg",
-            "BASE=a:1",
-            "--secret",
-            "id=pip,src=x",
-            str(tmp_path),
-        ),
+        *("--label", "verljob.base=a:1", "--label", "org.opencontainers.image.base.name=a:1"),
+        *("--label", "verljob.toolkit=abc", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
+        *("--label", f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}", "--build-arg", "BASE=a:1"),
+        *("--secret", "id=pip,src=x", str(tmp_path)),
     ]
 
 
 def test_the_time_of_creation_is_a_label_only_where_it_is_the_same_for_every_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "daemon", Images)
+    monkeypatch.setattr(labels, "local", Images().get)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
@@ -107,7 +101,14 @@ def test_a_gpu_image_carries_no_cpu_plugin(tmp_path: Path, monkeypatch: pytest.M
     assert {path.name for path in (folder / "toolkit/python").iterdir()} == {"verl_node"}
 
 
-def test_files_are_readable_by_every_uid_whatever_the_checkouts_umask(staged: Path) -> None:
+def test_files_are_readable_by_every_uid_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "STAGED", tmp_path)
+    before = os.umask(0o077)
+    try:
+        staged = context.stage(CPU, "base:1", [])
+    finally:
+        os.umask(before)
+
     modes = {path: path.stat().st_mode & 0o777 for path in (staged / "toolkit").rglob("*")}
 
     assert modes.pop(staged / "toolkit/entrypoint.sh") == 0o755

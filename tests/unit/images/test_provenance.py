@@ -101,3 +101,12 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 
     with pytest.raises(NotTrusted, match=r"of https://example\.org/other, not a"):
         provenance.read(json.dumps(told).encode())
+
+
+@pytest.mark.usefixtures("predicate")
+def test_a_build_of_buildahs_says_so(tmp_path: Path) -> None:
+    docker, spec = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
+
+    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", record.now(), buildah="1.28.2")
+
+    assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

@@ -20,7 +20,9 @@ def flags(name: str) -> set[str]:
         ("site", {"site"}),
         ("bundle", {"variant", "output", "base", "site"}),
         ("render", {"platform", "variant", "stdout"}),
-        ("push", {"platform", "registry", "variant", "rollout", "attest", "key"}),
+        ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
+        ("export", {"format", "platform", "variant", "rollout", "image", "base", "wheelhouse", "output"}),
+        ("prune", {"yes"}),
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
@@ -31,6 +33,6 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
-    chosen = {"platform", "variant", "rollout", "tag", "base", "site", "bundle"}
+    chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible", "site", "bundle"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(vocabulary.FLAGS)
