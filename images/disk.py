@@ -16,9 +16,7 @@ from images.spec import ImageSpec
 
 # Of verl.cpu (docs/images.md, "What takes the space"): what verl pulls, and torch's CPU build.
 PACKAGES_BYTES, TORCH_BYTES = 1_060_000_000, 580_000_000
-PEAK = (
-    1.2  # of what a build leaves: downloads and what a step removes again (measured for verl.cpu: docs/benchmarks.md)
-)
+PEAK = 1.2  # of what a build leaves, for downloads and what a step removes again: an allowance, not a measurement
 UNPACKED = 2.9  # of a layer's compressed size: rocm/vllm, 7.5 GB compressed, takes 22 GB
 Free = Callable[[Path], int]
 

@@ -71,13 +71,18 @@ def _ours(name: str) -> bool:
 
 
 def old_cache(records: Sequence[Mapping[str, Any]], commands: set[str]) -> dict[str, int]:
-    """Of the cache's records ours that no current step is; what is in use or shared with an image stays."""
+    """Of the cache's records old steps of ours and what was built on them; what is in use or an image's stays."""
     by_id = {str(each["ID"]): each for each in records}
-    ours = {key for key, each in by_id.items() if any(mark in each["Description"] for mark in MARKS)}
-    while more := {key for key, each in by_id.items() if key not in ours and each.get("Parent") in ours}:
-        ours |= more
-    old = {key for key in ours if not any(command in _plain(by_id[key]["Description"]) for command in commands)}
+    old = {key for key, each in by_id.items() if _is_old(each["Description"], commands)}
+    while more := {key for key, each in by_id.items() if key not in old and each.get("Parent") in old}:
+        old |= more
     return {key: int(by_id[key]["Size"]) for key in sorted(old) if not (by_id[key]["InUse"] or by_id[key]["Shared"])}
+
+
+def _is_old(description: str, commands: set[str]) -> bool:
+    """Whether a record is a step of ours and of no template of now."""
+    said = _plain(description)
+    return any(mark in said for mark in MARKS) and not any(command in said for command in commands)
 
 
 def _plain(text: str) -> str:

@@ -65,6 +65,7 @@ def test_of_the_cache_only_our_steps_are_old_and_what_was_built_on_them() -> Non
         ("5", "", "mount / from exec /bin/sh -c make somebody else's"),
         ("6", "5", "fileop target"),
         ("7", "", "local source for context"),
+        ("8", "1", "fileop target"),
     )
 
     assert prune.old_cache(found, {"python3 /steps/guard.py verify --pins new"}) == {"2": 5, "3": 5, "4": 5}
