@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
+from images import batch, listing, render, schedule
 from images import build as images_build
 from images import engine as images_engine
-from images import listing, render
 from images import lock as images_lock
+from images import progress as displays
 from images import push as images_push
 from images.catalog import Catalog
 from images.errors import ImageError
@@ -94,6 +96,10 @@ def lock_variant(_: Context, variant: str) -> None:
 @task(
     name="build",
     help={
+        "all": "all variants, or all of --platform",
+        "jobs": "with --all, how many builds go on at a time",
+        "anyway": "ask the engine even where nothing changed",
+        "progress": "auto, live, plain or quiet",
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
         "base": "another base, such as a mirror's copy",
@@ -109,6 +115,10 @@ def build_image(
     platform: str = "",
     variant: str = "",
     rollout: str = "",
+    all: bool = False,
+    jobs: int = schedule.JOBS,
+    anyway: bool = False,
+    progress: str = "auto",
     tag: str = "",
     base: str = "",
     wheelhouse: str = "",
@@ -116,12 +126,25 @@ def build_image(
     pip_index: str = "",
     apt_mirror: str = "",
 ) -> None:
-    """Build an image, and print its ID."""
+    """Build an image, and print its ID; with --all the whole catalog or platform."""
     with reported():
         catalog = Catalog.read()
-        spec = catalog.find(platform, variant, rollout)
         site = images_build.Site.here(ca=ca, pip_index=pip_index, apt_mirror=apt_mirror, wheelhouse=wheelhouse)
-        say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
+        if all:
+            _build_all(catalog, platform, site, jobs=jobs, anyway=anyway, progress=progress)
+            return
+        spec = catalog.find(platform, variant, rollout)
+        tags = images_build.names(spec, catalog, tag)
+        with displays.choose(progress, tags[:1]) as shown:
+            image_id = images_build.build(spec, site, tags, from_base=base, anyway=anyway, progress=shown)
+        say(image_id)
+
+
+def _build_all(catalog: Catalog, platform: str, site: images_build.Site, **settings: Any) -> None:
+    """Build a platform, or all; 1 where one failed."""
+    outcomes = batch.build_all(catalog.of(platform), site, catalog, **settings)
+    say(schedule.summary(outcomes))
+    raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 
 
 @task(

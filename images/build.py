@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from images import base, context, record, wheels
+from images import base, context, freshness, record, report, wheels
+from images.buildlog import BuildLog
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
-from images.process import stream
+from images.progress import Progress, Whole
+from images.running import Running
 from images.spec import ImageSpec
 
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT")
@@ -73,23 +76,58 @@ class Site:
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
 
-def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = "", lock: Path | None = None) -> str:
-    """Build, give the image ``tags``, and return its ID; the build's progress goes to standard error.
+def build(
+    spec: ImageSpec,
+    site: Site,
+    tags: Sequence[str],
+    *,
+    from_base: str = "",
+    lock: Path | None = None,
+    anyway: bool = False,
+    progress: Progress | None = None,
+    running: Running | None = None,
+) -> str:
+    """Build, give the image ``tags``, and return its ID; nothing is built where its inputs have not changed.
 
-    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock.
+    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own. ``anyway`` asks the engine even
+    where nothing changed. The build's report goes to .build/reports.
     """
     refuse_impossible(spec)
     daemon()
-    engine = choose()
-    reference, started = _base(spec, engine, from_base, site), record.now()
+    engine, progress = choose(), progress or Whole()
+    reference = base_of(spec, engine, from_base, site)
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
-        folder = context.stage(spec, reference, _torch(spec, site), lock)
-        secrets = site.secrets(spec, Path(private))
-        stream(argv(engine, reference, tags, folder, secrets), engine.environment)
-        image_id = str(daemon().images.get(tags[0]).id)
-        if not record.read(image_id):
-            record.write(image_id, record.predicate(spec, engine, reference, folder, started))
-    return image_id
+        folder = context.stage(spec, reference, torch_of(spec, site), lock)
+        inputs = freshness.inputs(folder, str(daemon().images.get(reference).id), engine)
+        if not anyway and (image_id := freshness.find(freshness.key(inputs))):
+            _name(image_id, tags)
+            progress.end(tags[0], f"unchanged, {image_id}")
+            return image_id
+        log, started, begun = BuildLog(), record.now(), time.monotonic()
+
+        def each(line: str) -> None:
+            log.feed(line)
+            progress.line(tags[0], line, log)
+
+        flags = [*site.secrets(spec, Path(private)), "--label", f"{freshness.LABEL}={freshness.key(inputs)}"]
+        (running or Running()).watch(argv(engine, reference, tags, folder, flags), engine.environment, each)
+        image = daemon().images.get(tags[0])
+        freshness.keep(freshness.key(inputs), str(image.id))
+        made = report.make(
+            tags[0],
+            image,
+            daemon().images.get(reference),
+            log,
+            engine=str(engine),
+            ended=record.now(),
+            seconds=time.monotonic() - begun,
+            dockerfile=(folder / "Dockerfile").read_text(encoding="utf-8"),
+            inputs=inputs,
+        )
+        progress.end(tags[0], f"{report.summary(made)}\n  report {report.write(made)}")
+        if not record.read(str(image.id)):
+            record.write(str(image.id), record.predicate(spec, engine, reference, folder, started))
+    return str(image.id)
 
 
 def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
@@ -110,10 +148,18 @@ def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secr
     }
     flags = [word for name in tags for word in ("--tag", name)]
     flags += [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
-    return engine.build_argv([*flags, "--build-arg", f"BASE={reference}", *secrets, str(folder)])
+    flags += ["--progress", "plain", "--build-arg", f"BASE={reference}"]
+    return engine.build_argv([*flags, *secrets, str(folder)])
 
 
-def _torch(spec: ImageSpec, site: Site) -> list[Path]:
+def _name(image_id: str, tags: Sequence[str]) -> None:
+    image = daemon().images.get(image_id)
+    for tag in tags:
+        if tag not in image.tags:
+            image.tag(tag)
+
+
+def torch_of(spec: ImageSpec, site: Site) -> list[Path]:
     """The wheel of torch, where the base does not bring it."""
     if "torch" not in spec.installs:
         return []
@@ -122,7 +168,8 @@ def _torch(spec: ImageSpec, site: Site) -> list[Path]:
     return [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment)]
 
 
-def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
+def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
+    """The reference of the base that this machine has, made or pulled where it had none; ``asked`` is another."""
     if spec.base_made and not asked:
         return base.ensure(spec.base, spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
     reference = asked or spec.base

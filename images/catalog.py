@@ -51,6 +51,12 @@ class Catalog:
         engines = {spec.rollout for spec in self.variants.values() if spec.platform == platform}
         raise UnknownVariant(f"{platform} with rollout {rollout}", (f"{platform} with {each}" for each in engines))
 
+    def of(self, platform: str = "") -> list[ImageSpec]:
+        """All variants, or all of a platform."""
+        if platform and platform not in self.defaults:
+            raise UnknownVariant(platform, self.defaults)
+        return [spec for spec in self.variants.values() if platform in ("", spec.platform)]
+
     def is_default(self, spec: ImageSpec) -> bool:
         """Whether the platform's ``latest`` is this variant."""
         return self.defaults.get(spec.platform) == spec.variant

@@ -91,7 +91,8 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     assert argv == [
         *("/usr/bin/docker", "build", "--tag", "n:1", "--tag", "n:2"),
         *("--label", "verljob.base=a:1", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
-        *("--label", "verljob.toolkit=abc", "--build-arg", "BASE=a:1", "--secret", "id=pip,src=x", str(tmp_path)),
+        *("--label", "verljob.toolkit=abc", "--progress", "plain", "--build-arg", "BASE=a:1"),
+        *("--secret", "id=pip,src=x", str(tmp_path)),
     ]
 
 
