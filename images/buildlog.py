@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-NAMED = re.compile(r"#(\d+) \[(?:(.+) )?(\d+)/(\d+)\] (.+)")
+NAMED = re.compile(r"#(\d+) \[(?:(\S.*?) +| *)(\d+)/(\d+)\] (.+)")  # the index is padded from 10 steps on
 OTHER = re.compile(r"#(\d+) (\[internal\] .+|exporting to .+)")
 ENDED = re.compile(r"#(\d+) (?:DONE ([\d.]+)s|(CACHED)|(ERROR|CANCELED).*)$")
 OUTPUT = re.compile(r"#(\d+) [\d.]+ (.*)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 
 from images.errors import CommandFailed
@@ -25,10 +24,3 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
     if done.returncode:
         raise CommandFailed(argv, done.returncode, done.stderr or done.stdout)
     return done.stdout
-
-
-def stream(argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-    """Run with all that it says going to our standard error, for commands whose progress people watch."""
-    code = subprocess.run(list(argv), env={**os.environ, **(env or {})}, stdout=sys.stderr, check=False).returncode
-    if code:
-        raise CommandFailed(argv, code)

@@ -59,17 +59,20 @@ class Report:
 
 
 def told(log: BuildLog, dockerfile: str, inputs: Mapping[str, str], last: causes.Before | None) -> list[StepReport]:
-    """The steps of a build in the order of the Dockerfile, each miss with its cause."""
+    """The steps of a build in the order of the Dockerfile, each miss with its cause.
+
+    BuildKit tells a step that two stages share, such as their FROM, under one of them; to the other it is cached.
+    """
     instructions = parse(dockerfile)
     stages = list(dict.fromkeys(each.stage for each in instructions if each.stage))
     found = []
     for stage in stages:
-        seen = log.of_stage(stage) or (log.of_stage("") if len(stages) == 1 else [])
-        why = causes.of_misses(stage, [step.cached for step in seen], dockerfile, inputs, last)
-        texts = [each.text for each in steps(instructions, stage)]
-        found += [
-            StepReport(stage, text, step.seconds, step.cached, cause) for step, text, cause in zip(seen, texts, why)
-        ]
+        seen = {step.index: step for step in log.of_stage(stage) or (log.of_stage("") if len(stages) == 1 else [])}
+        texts = [each.text for each in steps(instructions, stage)] if seen else []
+        cached = [place not in seen or seen[place].cached for place in range(1, len(texts) + 1)]
+        why = causes.of_misses(stage, cached, dockerfile, inputs, last) if seen else []
+        for place, (text, hit, cause) in enumerate(zip(texts, cached, why), 1):
+            found.append(StepReport(stage, text, seen[place].seconds if place in seen else 0.0, hit, cause))
     return found
 
 
