@@ -14,7 +14,7 @@ from typing import Any
 from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
-from images import batch, listing, render, schedule
+from images import batch, difference, listing, render, schedule
 from images import build as images_build
 from images import engine as images_engine
 from images import lock as images_lock
@@ -145,6 +145,16 @@ def _build_all(catalog: Catalog, platform: str, site: images_build.Site, **setti
     outcomes = batch.build_all(catalog.of(platform), site, catalog, **settings)
     say(schedule.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
+
+
+@task(name="diff", help={"output": "a file for all of it, as JSON where it ends so"})
+def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
+    """Show what differs between two images of this machine: packages, files, sizes."""
+    with reported():
+        found = difference.between(a, b)
+        if output:
+            difference.write(found, Path(output))
+        say(difference.text(found))
 
 
 @task(
@@ -305,6 +315,7 @@ namespace = Collection(
     render_dockerfiles,
     lock_variant,
     build_image,
+    compare_images,
     push_image,
     state_image,
     verify_image,

@@ -21,6 +21,7 @@ def flags(name: str) -> set[str]:
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
+        ("diff", {"output"}),
     ],
 )
 def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
@@ -28,7 +29,7 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
-    chosen = {"platform", "variant", "rollout", "tag", "base"}
+    chosen = {"platform", "variant", "rollout", "tag", "base", "all", "jobs", "anyway", "progress"}
     site = {"wheelhouse", "ca", "pip-index", "apt-mirror"}
 
     assert {flag.replace("_", "-") for flag in flags("build")} == chosen | site
