@@ -20,6 +20,7 @@ from images import engine as images_engine
 from images import lock as images_lock
 from images import progress as displays
 from images import push as images_push
+from images import source as images_source
 from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import demo as slurm_demo
@@ -102,6 +103,8 @@ def lock_variant(_: Context, variant: str) -> None:
         "progress": "auto, live, plain or quiet",
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
+        "verl": "verl's source in place of the release: a checkout, git+URL@REF or git:REF",
+        "editable": "with a checkout: the image links to it, which must be seen at the same path",
         "base": "another base, such as a mirror's copy",
         "wheelhouse": "folder with torch's CPU wheel",
         "ca": "CA bundle for the build's downloads (else SSL_CERT_FILE, PIP_CERT)",
@@ -120,6 +123,8 @@ def build_image(
     anyway: bool = False,
     progress: str = "auto",
     tag: str = "",
+    verl: str = "",
+    editable: bool = False,
     base: str = "",
     wheelhouse: str = "",
     ca: str = "",
@@ -134,10 +139,10 @@ def build_image(
             _build_all(catalog, platform, site, jobs=jobs, anyway=anyway, progress=progress)
             return
         spec = catalog.find(platform, variant, rollout)
+        spec, of = images_source.chosen(spec, verl, editable, site.git_environment)
         tags = images_build.names(spec, catalog, tag)
         with displays.choose(progress, tags[:1]) as shown:
-            image_id = images_build.build(spec, site, tags, from_base=base, anyway=anyway, progress=shown)
-        say(image_id)
+            say(images_build.build(spec, site, tags, from_base=base, verl=of, anyway=anyway, progress=shown))
 
 
 def _build_all(catalog: Catalog, platform: str, site: images_build.Site, **settings: Any) -> None:

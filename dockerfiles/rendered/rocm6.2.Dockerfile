@@ -39,13 +39,19 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
         --wanted "ray[default]==2.44.1" \
-        --bare "tensordict==0.6.2 verl==0.4.1" \
+        --bare "tensordict==0.6.2 verl" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt /wheels/*/*.whl \
- && python3 -m pip install --no-deps tensordict==0.6.2 verl==0.4.1 \
- && echo /opt/verljob/python > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --imports "torch ray verl" \
-        --pins "verl==0.4.1 ray==2.44.1 tensordict==0.6.2 vllm==0.6.3" \
+ && python3 -m pip install --no-deps tensordict==0.6.2 \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/guard.py verify --pins "ray==2.44.1 tensordict==0.6.2 vllm==0.6.3" --tolerate "tensordict:torch"
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
+ && python3 -m pip install --no-deps -r /verl.txt \
+ && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
         --tolerate "tensordict:torch"
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
@@ -65,9 +71,9 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="6de8eb4d98e0"
+      verljob.template="1abd445cc0f1"
 
-# The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

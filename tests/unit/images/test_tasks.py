@@ -30,6 +30,7 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
     chosen = {"platform", "variant", "rollout", "tag", "base", "all", "jobs", "anyway", "progress"}
+    chosen |= {"verl", "editable"}
     site = {"wheelhouse", "ca", "pip-index", "apt-mirror"}
 
     assert {flag.replace("_", "-") for flag in flags("build")} == chosen | site
