@@ -72,7 +72,7 @@ def test_a_checkout_is_copied_with_what_pip_asks_for_and_without_what_python_and
         *(f"{facts}/METADATA", f"{facts}/INSTALLER", f"{facts}/direct_url.json"),
     }
     (installed,) = metadata.distributions(path=[str(tmp_path / "staged")])
-    assert (installed.name, installed.version) == ("verl", "0.10.0.dev0")
+    assert (installed.metadata["Name"], installed.version) == ("verl", "0.10.0.dev0")
     url = json.loads((tmp_path / "staged" / facts / "direct_url.json").read_text())
     assert url == {"url": checkout.as_uri(), "dir_info": {"editable": False}}
 
@@ -134,7 +134,7 @@ def test_what_is_no_verl_is_refused_with_what_to_name(asked: str, told: str) -> 
 
 
 def test_editable_is_for_a_checkout_alone(checkout: Path) -> None:
-    with pytest.raises(ImageError, match="only a folder can be --editable"):
+    with pytest.raises(ImageError, match="only a checkout's folder can be --editable"):
         source.find("git:main", nothing, editable=True)
     with pytest.raises(ImageError, match="name it with --verl PATH"):
         source.chosen(CPU, "", True, nothing)
