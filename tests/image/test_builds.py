@@ -1,0 +1,166 @@
+"""What `invoke build` knows and tells: unchanged images, causes of misses, and what one pin's bump runs again.
+
+No package is installed: the base's shell does nothing and ends well, so that each real, rendered step takes no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from docker import DockerClient
+
+from images import base, batch, build, difference, report
+from images.build import Site
+from images.catalog import Catalog
+from images.engine import choose
+from images.errors import NotBuilt
+from images.listing import space
+from images.process import run
+from images.progress import Progress
+from images.spec import ImageSpec
+
+CATALOG = Catalog.read()
+CPU = CATALOG.variants["cpu"]
+TAG = "verljob-test-builds:cpu"
+
+
+@pytest.fixture(scope="session")
+def idle_base(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Debian whose /bin/sh does nothing."""
+    folder, engine = tmp_path_factory.mktemp("idle"), choose()
+    (folder / "Dockerfile").write_text(f'FROM {base.ensure()}\nRUN ["cp", "/bin/true", "/bin/sh"]\n')
+    run(engine.build_argv(["--tag", "verljob-test-builds:idle", str(folder)]), engine.environment)
+    yield "verljob-test-builds:idle"
+    for tag in {tag for image in daemon.images.list("verljob-test-builds") for tag in image.tags}:
+        daemon.images.remove(tag, force=True)
+
+
+@pytest.fixture(autouse=True)
+def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "torch_of", lambda *_: [])
+
+
+class Heard(Progress):
+    """Keeps what a build says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.verdicts: list[str] = []
+
+    def line(self, name: str, line: str, log: object) -> None:
+        self.lines.append(line)
+
+    def end(self, name: str, verdict: str) -> None:
+        self.verdicts.append(verdict)
+
+
+def built(spec: ImageSpec, idle_base: str, lock: Path | None = None) -> tuple[list[report.StepReport], Heard]:
+    heard = Heard()
+    build.build(spec, Site.here(), [TAG], from_base=idle_base, lock=lock, progress=heard)
+    told = report.read(TAG)
+    assert told
+    return [report.StepReport(**step) for step in told["steps"]], heard
+
+
+def bumped(spec: ImageSpec, pin: str) -> ImageSpec:
+    return replace(spec, python="3.12") if pin == "python" else replace(spec, installs={**spec.installs, pin: "99.9"})
+
+
+def test_what_is_unchanged_is_known_without_the_engines_building(idle_base: str) -> None:
+    built(CPU, idle_base)
+    _, heard = built(CPU, idle_base)
+
+    assert heard.lines == []
+    assert heard.verdicts[0].startswith("unchanged, sha256:")
+
+
+def test_an_unchanged_image_gets_the_names_that_it_lacks(daemon: DockerClient, idle_base: str) -> None:
+    built(CPU, idle_base)
+    named = [TAG, "verljob-test-builds:second"]
+    image_id = build.build(CPU, Site.here(), named, from_base=idle_base, progress=Heard())
+
+    assert {daemon.images.get(name).id for name in named} == {image_id}
+
+
+def test_what_is_built_on_an_image_is_not_taken_for_it(daemon: DockerClient, idle_base: str, tmp_path: Path) -> None:
+    built(CPU, idle_base)
+    engine = choose()
+    (tmp_path / "Dockerfile").write_text(f"FROM {TAG}\nENV MINE=1\n")
+    run(engine.build_argv(["--tag", TAG, str(tmp_path)]), engine.environment)
+    built(CPU, idle_base)
+
+    assert "MINE=1" not in daemon.images.get(TAG).attrs["Config"]["Env"]
+
+
+@pytest.mark.parametrize("pin", list(CPU.pins))
+def test_a_pins_bump_runs_only_the_steps_that_name_it_and_what_follows(pin: str, idle_base: str) -> None:
+    before, _ = built(CPU, idle_base)
+    after, heard = built(bumped(CPU, pin), idle_base)
+
+    named = [place for place, (old, new) in enumerate(zip(before, after)) if old.text != new.text]
+    ran = [place for place, step in enumerate(after) if not step.cached and not step.text.startswith("FROM ")]
+    copied = len(after) - 1  # the toolkit's image.json names every pin
+    assert ran == list(range(named[0] if named else copied, len(after)))
+    assert [step.cached for step in after[1 : ran[0]]] == [True] * (ran[0] - 1)
+    assert heard.lines.count("#0 CACHED") == 0
+
+
+def test_an_edit_is_told_with_its_file_size_and_change(
+    idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "lock"
+    lock.write_text("ray==1\n")
+    built(CPU, idle_base, lock)
+    lock.write_text("ray==2\n")
+    steps, heard = built(CPU, idle_base, lock)
+
+    causes = [step.cause for step in steps if step.cause]
+    assert causes == ["lock.txt", "follows step 5", "toolkit/image.json"] or causes[0] == "lock.txt"
+    assert "since the last build" in heard.verdicts[0]
+    text = (report.REPORTS / f"{report.stem(TAG)}.txt").read_text()
+    assert "ran: lock.txt" in text
+    assert "/opt/verljob/python" in text
+    assert (report.REPORTS / f"{report.stem(TAG)}.html").read_text().startswith("<!doctype html>")
+
+
+def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
+    idle_base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def base_of(spec: ImageSpec, *_: object) -> str:
+        asked.append(spec.variant)
+        if spec.platform == "rocm":
+            raise NotBuilt(spec.base)
+        return idle_base
+
+    monkeypatch.setattr(batch, "base_of", base_of)
+    monkeypatch.setattr(batch, "torch_of", lambda *_: [])
+    monkeypatch.setattr(build, "base_of", lambda spec, *_: idle_base)
+    monkeypatch.setattr(batch, "names", lambda spec, _: [f"verljob-test-builds:{spec.variant}"])
+    chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
+
+    outcomes = batch.build_all(chosen, Site.here(), CATALOG, progress="quiet")
+
+    assert [bool(each.error) for each in outcomes] == [False, True, False, False]
+    assert sorted(asked) == sorted({"cpu", "rocm6.2", "cu130"}), "one base for both of the platform cpu"
+
+
+def test_two_images_differ_in_what_was_changed(idle_base: str, tmp_path: Path) -> None:
+    built(CPU, idle_base)
+    other = "verljob-test-builds:other"
+    build.build(bumped(CPU, "ray"), Site.here(), [other], from_base=idle_base, progress=Heard())
+
+    found = difference.between(TAG, other)
+
+    assert found.packages == []
+    assert [change.what for change in found.files] == ["/opt/verljob/image.json"]
+
+
+def test_an_image_that_is_not_here_has_no_space_to_tell_of(daemon: DockerClient) -> None:
+    with pytest.raises(NotBuilt, match="no-such-image:1 is not on this machine"):
+        space("no-such-image:1")
