@@ -107,6 +107,7 @@ def build(
         inputs = freshness.inputs(folder, str(daemon().images.get(reference).id), engine)
         if not anyway and (image_id := freshness.find(freshness.key(inputs))):
             _name(image_id, tags)
+            report.renew(tags[0], image_id)
             progress.end(tags[0], f"unchanged, {image_id}")
             return image_id
         log, started, begun = BuildLog(), record.now(), time.monotonic()

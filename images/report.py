@@ -128,7 +128,6 @@ def read(name: str, folder: Path = REPORTS) -> dict[str, Any] | None:
 
 def write(report: Report, folder: Path = REPORTS) -> Path:
     """Write text, JSON and HTML; the path of the text."""
-    folder.mkdir(parents=True, exist_ok=True)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=True
     )
@@ -138,12 +137,24 @@ def write(report: Report, folder: Path = REPORTS) -> Path:
         "html": environment.get_template(TEMPLATE).render(report=report),
         "json": json.dumps(asdict(report), indent=1),
     }
-    for suffix, content in contents.items():
-        path = folder / f"{stem(report.name)}.{suffix}"
-        new = path.with_suffix(f".{suffix}.new")
+    files = {folder / f"{stem(report.name)}.{suffix}": content for suffix, content in contents.items()}
+    files[_of_image(report.image, folder)] = contents["json"]
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.new")
         new.write_text(content + "\n", encoding="utf-8")
         new.replace(path)
     return folder / f"{stem(report.name)}.txt"
+
+
+def renew(name: str, image_id: str, folder: Path = REPORTS) -> None:
+    """Let the name's report be that of this image, which was built before and now has the name again."""
+    kept = _of_image(image_id, folder)
+    if not kept.exists() or (read(name, folder) or {}).get("image") == image_id:
+        return
+    told = json.loads(kept.read_text(encoding="utf-8"))
+    steps = [StepReport(**step) for step in told.pop("steps")]
+    write(Report(**{**told, "name": name, "steps": steps}), folder)
 
 
 def stem(name: str) -> str:
@@ -182,6 +193,10 @@ def full(report: Report) -> str:
 def mb(size: float) -> str:
     """Bytes as people read them."""
     return f"{size / MB:.1f} MB" if size < 100 * MB else f"{size / MB:.0f} MB"
+
+
+def _of_image(image_id: str, folder: Path) -> Path:
+    return folder / "images" / f"{image_id.rpartition(':')[2]}.json"
 
 
 def _headline(report: Report) -> str:

@@ -138,13 +138,26 @@ def test_text_json_and_html_tell_the_same(tmp_path: Path) -> None:
     page.feed((tmp_path / "team_verl.cpu_1.html").read_text())
     told = json.loads((tmp_path / "team_verl.cpu_1.json").read_text())
 
-    assert {path.name for path in tmp_path.iterdir()} == {f"team_verl.cpu_1.{kind}" for kind in ("txt", "json", "html")}
+    assert {path.name for path in tmp_path.glob("*.*")} == {
+        f"team_verl.cpu_1.{kind}" for kind in ("txt", "json", "html")
+    }
     for part in ("COPY <toolkit> /opt", "/opt/a", "32.0 MB"):
         assert part in text.read_text()
         assert part in page.found
     assert "ran: toolkit/b" in page.found
     assert told["steps"][2] == asdict(MADE.steps[2])
     assert report.read("team/verl.cpu:1", tmp_path) == told
+
+
+def test_an_older_image_that_is_named_again_has_its_own_report_again(tmp_path: Path) -> None:
+    report.write(MADE, tmp_path)
+    report.write(replace(MADE, image="sha256:2", seconds=1.0), tmp_path)
+    report.renew(MADE.name, "sha256:1", tmp_path)
+    report.renew(MADE.name, "sha256:3", tmp_path)
+
+    told = report.read(MADE.name, tmp_path)
+    assert told
+    assert (told["image"], told["seconds"]) == ("sha256:1", 12.34)
 
 
 def test_a_first_build_has_no_last_one(tmp_path: Path) -> None:
