@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from docker.models.images import Image
+
 from images import base, context, freshness, record, report, wheels
 from images.buildlog import BuildLog
 from images.catalog import Catalog
@@ -105,11 +107,11 @@ def build(
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         folder = context.stage(spec, reference, torch_of(spec, site), lock, verl)
         inputs = freshness.inputs(folder, str(daemon().images.get(reference).id), engine)
-        if not anyway and (image_id := freshness.find(freshness.key(inputs))):
-            _name(image_id, tags)
-            report.renew(tags[0], image_id)
-            progress.end(tags[0], f"unchanged, {image_id}")
-            return image_id
+        if not anyway and (image := freshness.find(freshness.key(inputs))):
+            _name(image, tags)
+            report.renew(tags[0], str(image.id))
+            progress.end(tags[0], f"unchanged, {image.id}")
+            return str(image.id)
         log, started, begun = BuildLog(), record.now(), time.monotonic()
 
         def each(line: str) -> None:
@@ -159,8 +161,7 @@ def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, secr
     return engine.build_argv([*flags, *secrets, str(folder)])
 
 
-def _name(image_id: str, tags: Sequence[str]) -> None:
-    image = daemon().images.get(image_id)
+def _name(image: Image, tags: Sequence[str]) -> None:
     for tag in tags:
         if tag not in image.tags:
             image.tag(tag)

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from docker.errors import ImageNotFound
+from docker.models.images import Image
 
 from images.engine import Engine, daemon
 
@@ -43,16 +44,16 @@ def key(found: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def find(wanted: str, folder: Path = BUILT) -> str:
-    """The ID of the image that this checkout built from the inputs of this key, if the daemon still has it; else ''."""
+def find(wanted: str, folder: Path = BUILT) -> Image | None:
+    """The image that this checkout built from the inputs of this key, if the daemon still has it."""
     kept = folder / wanted
     if not kept.exists():
-        return ""
+        return None
     try:
         image = daemon().images.get(kept.read_text(encoding="utf-8"))
     except ImageNotFound:
-        return ""
-    return str(image.id) if image.labels.get(LABEL) == wanted else ""
+        return None
+    return image if image.labels.get(LABEL) == wanted else None
 
 
 def keep(wanted: str, image_id: str, folder: Path = BUILT) -> None:

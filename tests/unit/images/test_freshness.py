@@ -197,13 +197,15 @@ def test_only_the_very_image_that_was_built_of_the_inputs_counts(tmp_path: Path,
     key = "ab" * 32
     fake_daemon.kept["sha256:1"] = SimpleNamespace(id="sha256:1", labels={freshness.LABEL: key})
 
-    assert freshness.find(key, tmp_path) == "", "it has the label, but was not built here: whose child inherits labels"
+    assert freshness.find(key, tmp_path) is None, "it has the label, but was not built here: a child inherits labels"
     freshness.keep(key, "sha256:1", tmp_path)
-    assert freshness.find(key, tmp_path) == "sha256:1"
+    found = freshness.find(key, tmp_path)
+    assert found
+    assert found.id == "sha256:1"
     fake_daemon.kept["sha256:1"].labels[freshness.LABEL] = "cd" * 32
-    assert freshness.find(key, tmp_path) == ""
+    assert freshness.find(key, tmp_path) is None
     del fake_daemon.kept["sha256:1"]
-    assert freshness.find(key, tmp_path) == ""
+    assert freshness.find(key, tmp_path) is None
 
 
 def test_what_changed_is_named() -> None:
