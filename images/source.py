@@ -7,10 +7,13 @@ lies what pip and importlib.metadata ask for, with PEP 610's direct_url.json tel
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import stat
 import tarfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +99,7 @@ def stage(source: Source, folder: Path) -> None:
     if source.editable:
         (folder / "verl").symlink_to(source.folder / "verl")
     else:
-        shutil.copytree(source.folder / "verl", folder / "verl", symlinks=True, ignore=_ignored)
+        shutil.copytree(source.folder / "verl", folder / "verl", symlinks=True, ignore=_ignored, copy_function=_taken)
     facts = folder / f"verl-{source.version.replace('-', '_')}.dist-info"
     facts.mkdir()
     contents = {
@@ -106,10 +109,9 @@ def stage(source: Source, folder: Path) -> None:
     }
     for name, content in contents.items():
         (facts / name).write_text(content, encoding="utf-8")
-    # As of the toolkit: a checkout's own modes do not count.
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        (facts / name).chmod(0o644)
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())):
+        path.chmod(0o755)
 
 
 def _fetched(url: str, reference: str, environment: Mapping[str, str], commits: Path) -> str:
@@ -142,6 +144,18 @@ def _version(folder: Path) -> str:
         ) from missing
     except InvalidVersion as wrong:
         raise ImageError(f"{stated} holds no version: {wrong}") from wrong
+
+
+def _taken(path: str, target: str) -> None:
+    """A hard link where the mode is what every checkout's becomes in an image, else a copy that has it."""
+    mode = os.stat(path).st_mode
+    wanted = 0o755 if mode & 0o100 else 0o644
+    if stat.S_IMODE(mode) == wanted:
+        with suppress(OSError):  # another file system
+            os.link(path, target)
+            return
+    shutil.copy2(path, target)
+    os.chmod(target, wanted)
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:

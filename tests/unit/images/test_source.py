@@ -83,6 +83,7 @@ def test_modes_are_those_of_every_checkout(checkout: Path, tmp_path: Path) -> No
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "staged/verl").iterdir()}
     assert modes == {"__init__.py": 0o644, "run.sh": 0o755, "version": 0o755}
+    assert (checkout / "verl/__init__.py").stat().st_mode & 0o777 == 0o600, "the checkout's own is left alone"
 
 
 def test_an_editable_checkout_is_linked_to(checkout: Path, tmp_path: Path) -> None:
