@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from images import lock as locks
 from images.errors import ImageError
-from images.lock import LOCKS
 from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
 
@@ -38,7 +38,7 @@ def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None 
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
     shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
-    shutil.copy2(lock or LOCKS / f"{spec.variant}.txt", folder / "lock.txt")
+    shutil.copy2(lock or locks.path(spec), folder / "lock.txt")
     for wheel in wheels:
         _link(wheel, folder / "wheelhouse" / wheel.name)
     _stage_toolkit(spec, folder / "toolkit")

@@ -30,10 +30,8 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "verl==0.9.1 ray[default]==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
-        --bare "" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
+        --wanted "verl==0.9.1 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
@@ -61,6 +59,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.platform="cpu" \
       verljob.variant="cpu" \
       verljob.rollout="hf" \
+      verljob.machine="x86_64" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.math-verify="0.9.0" \
@@ -74,7 +73,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="8ad7e39ba3d8"
+      verljob.template="f1e2f1f8bc34"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -38,17 +38,18 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
-        --wanted "ray[default]==2.44.1" \
-        --bare "tensordict==0.6.2 verl==0.4.1" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt /wheels/*/*.whl \
- && python3 -m pip install --no-deps tensordict==0.6.2 verl==0.4.1 \
+        --wanted "verl==0.4.1 tensordict==0.6.2 ray==2.44.1" \
+ && unset PIP_CONSTRAINT \
+ && python3 -m pip install --no-deps --no-index /wheels/*/*.whl \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && echo /opt/verljob/python > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/guard.py verify --imports "torch ray verl" \
-        --pins "verl==0.4.1 ray==2.44.1 tensordict==0.6.2 vllm==0.6.3" \
+        --pins "verl==0.4.1 tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" \
         --tolerate "tensordict:torch"
 
-ENV RAY_USAGE_STATS_ENABLED=0 \
+# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+ENV PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
+    RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.rocm" \
@@ -59,13 +60,15 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.platform="rocm" \
       verljob.variant="rocm6.2" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
+      verljob.gpus="gfx90a gfx942" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="6de8eb4d98e0"
+      verljob.template="bdb378751f33"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
