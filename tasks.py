@@ -14,7 +14,7 @@ from typing import Any
 from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
-from images import batch, difference, listing, render, schedule
+from images import batch, difference, listing, pages, render, schedule
 from images import build as images_build
 from images import engine as images_engine
 from images import lock as images_lock
@@ -82,16 +82,24 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
     """Render the Dockerfiles from the catalog and the templates: all of them, or one."""
     with reported():
         catalog = Catalog.read()
-        chosen = [catalog.find(platform, variant)] if platform or variant else list(catalog.variants.values())
-        for spec in chosen:
-            say(render.dockerfile(spec) if stdout else str(render.write(spec)))
+        one = [catalog.find(platform, variant)] if platform or variant else []
+        if stdout:
+            say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
+        else:
+            say(
+                "\n".join(
+                    map(str, [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)])
+                )
+            )
 
 
-@task(name="lock")
-def lock_variant(_: Context, variant: str) -> None:
-    """Resolve again what a variant's packages pull, after a pin of it changed; needs uv."""
+@task(name="lock", help={"variant": "one cell; all of them without it"})
+def lock_variant(_: Context, variant: str = "") -> None:
+    """Resolve again what the packages of a cell, or of all, pull, after a pin changed; needs a package index."""
     with reported():
-        say(str(images_lock.write(Catalog.read().find(variant=variant))))
+        catalog = Catalog.read()
+        chosen = [images_lock.write(catalog.find(variant=variant))] if variant else images_lock.write_all(catalog)
+        say("\n".join(map(str, chosen)))
 
 
 @task(

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from images import lock as locks
 from images import source
 from images.errors import ImageError
-from images.lock import LOCKS, without
 from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
 
@@ -44,9 +44,9 @@ def stage(
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
     shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
-    rest, of_verl = without((lock or LOCKS / f"{spec.variant}.txt").read_text(encoding="utf-8"), "verl")
+    rest, of_verl = locks.without((lock or locks.path(spec.released)).read_text(encoding="utf-8"), "verl")
     (folder / "lock.txt").write_text(rest, encoding="utf-8")
-    (folder / "verl.txt").write_text(of_verl or f"verl=={spec.installs['verl']}\n", encoding="utf-8")
+    (folder / "verl.txt").write_text(of_verl, encoding="utf-8")
     for wheel in wheels:
         _link(wheel, folder / "wheelhouse" / wheel.name)
     if verl:

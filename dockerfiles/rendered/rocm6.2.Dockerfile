@@ -38,23 +38,25 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
-        --wanted "ray[default]==2.44.1" \
-        --bare "tensordict==0.6.2 verl" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt /wheels/*/*.whl \
- && python3 -m pip install --no-deps tensordict==0.6.2 \
+        --wanted "tensordict==0.6.2 ray==2.44.1" \
+ && unset PIP_CONSTRAINT \
+ && python3 -m pip install --no-deps --no-index /wheels/*/*.whl \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "ray==2.44.1 tensordict==0.6.2 vllm==0.6.3" --tolerate "tensordict:torch"
+ && python3 /steps/guard.py verify --pins "tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" --tolerate "tensordict:torch"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
-    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=verl.txt,target=/verl.txt \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore \
- && python3 -m pip install --no-deps -r /verl.txt \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.1" \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
         --tolerate "tensordict:torch"
 
-ENV RAY_USAGE_STATS_ENABLED=0 \
+# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+ENV PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
+    RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.rocm" \
@@ -65,13 +67,15 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.platform="rocm" \
       verljob.variant="rocm6.2" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
+      verljob.gpus="gfx90a gfx942" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="1abd445cc0f1"
+      verljob.template="0ccbd92229aa"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

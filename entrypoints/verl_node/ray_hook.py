@@ -14,7 +14,7 @@ from typing import Any
 
 _POLL_S = 0.2
 _BEHIND = ("dashboard", "monitor", "log_monitor")  # process types of ray/_private/ray_constants.py
-_STANDS_BACK = ["nice", "--adjustment=10"]
+_STANDS_BACK = ["nice", "--adjustment=19"]  # Ray gives its workers 15 (RAY_worker_niceness)
 # Flags of the raylet, which starts its agents itself. Each takes seconds of a core for its imports, as the node joins.
 _AGENTS = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
 _AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")

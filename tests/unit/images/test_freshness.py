@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import ImageNotFound
 
-from images import context, freshness
+from images import context, freshness, lock
 from images.catalog import Catalog
 from images.engine import Engine
 
@@ -183,7 +183,7 @@ def test_another_pin_is_caught(staged: Path, name: str) -> None:
     wheels = list((staged.parent.parent).glob("*.whl"))
     bumped = replace(CPU, python="3.12") if name == "python" else replace(CPU, installs={**CPU.installs, name: "99.9"})
 
-    assert key_of(context.stage(bumped, "base:1", wheels)) != before
+    assert key_of(context.stage(bumped, "base:1", wheels, lock.path(CPU))) != before
 
 
 def test_a_lock_of_the_callers_is_an_input(staged: Path, tmp_path: Path) -> None:
