@@ -9,19 +9,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
+from images import batch, bundling, difference, listing, pages, render, schedule, vocabulary
 from images import build as images_build
 from images import bundle as images_bundle
-from images import bundling, listing, render, vocabulary
 from images import engine as images_engine
 from images import export as images_export
 from images import lock as images_lock
+from images import progress as displays
 from images import prune as images_prune
 from images import push as images_push
 from images import site as images_site
+from images import source as images_source
 from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import demo as slurm_demo
@@ -83,16 +86,24 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
     """Render the Dockerfiles from the catalog and the templates: all of them, or one."""
     with reported():
         catalog = Catalog.read()
-        chosen = [catalog.find(platform, variant)] if platform or variant else list(catalog.variants.values())
-        for spec in chosen:
-            say(render.dockerfile(spec) if stdout else str(render.write(spec)))
+        one = [catalog.find(platform, variant)] if platform or variant else []
+        if stdout:
+            say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
+        else:
+            say(
+                "\n".join(
+                    map(str, [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)])
+                )
+            )
 
 
-@task(name="lock")
-def lock_variant(_: Context, variant: str) -> None:
-    """Resolve again what a variant's packages pull, after a pin of it changed; needs uv."""
+@task(name="lock", help={"variant": "one cell; all of them without it"})
+def lock_variant(_: Context, variant: str = "") -> None:
+    """Resolve again what the packages of a cell, or of all, pull, after a pin changed; needs a package index."""
     with reported():
-        say(str(images_lock.write(Catalog.read().find(variant=variant))))
+        catalog = Catalog.read()
+        chosen = [images_lock.write(catalog.find(variant=variant))] if variant else images_lock.write_all(catalog)
+        say("\n".join(map(str, chosen)))
 
 
 @task(name="site", help={"site": "a site file in place of the one that VERLJOB_SITE names"})
@@ -108,8 +119,14 @@ def show_site(_: Context, site: str = "") -> None:
     name="build",
     auto_shortflags=False,  # Invoke would run out of letters
     help={
+        "all": "all variants, or all of --platform",
+        "jobs": "with --all, how many builds go on at a time",
+        "anyway": "ask the engine even where nothing changed",
+        "progress": "auto, live, plain or quiet",
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
+        "verl": "verl's source in place of the release: a checkout, git+URL@REF or git:REF",
+        "editable": "with a checkout: the image links to it, which must be seen at the same path",
         "base": "another base, such as a mirror's copy",
         "reproducible": "by buildah: the same inputs give the same bytes",
         "bundle": "a folder that `invoke bundle` made: nothing is downloaded, and the build has no network",
@@ -123,7 +140,13 @@ def build_image(
     platform: str = "",
     variant: str = "",
     rollout: str = "",
+    all: bool = False,
+    jobs: int = schedule.JOBS,
+    anyway: bool = False,
+    progress: str = "auto",
     tag: str = "",
+    verl: str = "",
+    editable: bool = False,
     base: str = "",
     bundle: str = "",
     site: str = "",
@@ -136,14 +159,28 @@ def build_image(
     no_proxy: str = "",
     reproducible: bool = False,
 ) -> None:
-    """Build an image, and print its ID."""
+    """Build an image, and print its ID; with --all the whole catalog or platform."""
     flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
     with reported():
-        catalog = Catalog.read()
+        here = images_site.Site.here(site, **flags)
+        how: dict[str, Any] = {"anyway": anyway, "same_bytes": reproducible}
+        if all:
+            batch.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
+            _build_all(platform, here, jobs=jobs, progress=progress, **how)
         carried = images_bundle.Bundle.read(Path(bundle)) if bundle else None
-        spec = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
-        here, tags = images_site.Site.here(site, **flags), images_build.names(spec, catalog, tag)
-        say(images_build.build(spec, here, tags, from_base=base, bundle=carried, same_bytes=reproducible))
+        catalog, variant = Catalog.read(), variant or (carried.variant if carried else "")
+        spec, of = images_source.chosen(catalog.find(platform, variant, rollout), verl, editable, here.git_environment)
+        tags = images_build.names(spec, catalog, tag)
+        with displays.choose(progress, tags[:1]) as shown:
+            say(images_build.build(spec, here, tags, from_base=base, bundle=carried, verl=of, progress=shown, **how))
+
+
+def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
+    """Build a platform, or all; 1 where one failed."""
+    catalog = Catalog.read()
+    outcomes = batch.build_all(catalog.of(platform), site, catalog, **settings)
+    say(schedule.summary(outcomes))
+    raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 
 
 @task(
@@ -159,6 +196,16 @@ def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: 
     with reported():
         spec, here = Catalog.read().find(variant=variant), images_site.Site.here(site)
         say(str(bundling.make(spec, here, Path(output), from_base=base)))
+
+
+@task(name="diff", help={"output": "a file for all of it, as JSON where it ends so"})
+def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
+    """Show what differs between two images of this machine: packages, files, sizes."""
+    with reported():
+        found = difference.between(a, b)
+        if output:
+            difference.write(found, Path(output))
+        say(difference.text(found))
 
 
 @task(
@@ -373,6 +420,7 @@ namespace = Collection(
     lock_variant,
     build_image,
     make_bundle,
+    compare_images,
     push_image,
     export_image,
     prune_images,

@@ -1,4 +1,7 @@
-"""Building one variant: base, context, secrets, then one `docker build`, or buildah's."""
+"""Building one variant: base, context, secrets, then one `docker build`, or buildah's.
+
+Nothing is built where its inputs have not changed; what was built leaves a report and a record.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from images import base, context, disk, labels, record, reproducible, wheels
+from docker.models.images import Image
+
+from images import base, context, disk, freshness, labels, report, reproducible, wheels
 from images.bundle import Bundle
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.engine import Engine, choose, daemon
 from images.errors import BundleBroken
-from images.process import stream
+from images.making import Making
+from images.progress import Progress, Whole
+from images.running import Running
 from images.site import Site
+from images.source import Source
 from images.spec import ImageSpec
 
 
@@ -25,54 +33,47 @@ def build(
     from_base: str = "",
     lock: Path | None = None,
     bundle: Bundle | None = None,
+    verl: Source | None = None,
     same_bytes: bool = False,
+    anyway: bool = False,
+    progress: Progress | None = None,
+    running: Running | None = None,
 ) -> str:
-    """Build, give the image ``tags``, and return its ID; the build's progress goes to standard error.
+    """Build, give the image ``tags``, and return its ID; nothing is built where its inputs have not changed.
 
-    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock. A ``bundle`` takes the
-    place of every download, ``site`` then tells nothing, and the steps have no network. With ``same_bytes`` buildah
-    builds, and the ID is that of every build of the same inputs.
+    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own; ``verl`` is the source that the
+    spec was applied to. A ``bundle`` takes the place of every download, ``site`` then tells nothing, and the steps have
+    no network. With ``same_bytes`` buildah builds, and the ID is that of every build of the same inputs. ``anyway``
+    builds even where nothing changed. The report goes to .build/reports.
     """
     refuse_impossible(spec)
     daemon()
-    engine, started = choose(), record.now()
+    engine, progress = choose(), progress or Whole()
+    builder = reproducible.builder() if same_bytes else freshness.by_docker(engine)
     if bundle:
         refuse_unfit(bundle, spec, from_base)
-        site = Site(offline=True)
-    wanted = bundle.base["id"] if bundle else from_base or base.known(site.mirrored(spec.base), spec.base_made)
-    disk.for_build(spec, wanted, tags[0], loaded=bundle.base_bytes if bundle else None, same_bytes=same_bytes)
-    reference = bundle.ready_base(engine) if bundle else base_of(spec, engine, from_base, site)
+        site, reference = Site(offline=True), _carried_base(bundle, spec, engine, last=tags[0])
+    else:
+        reference = _base(spec, engine, from_base, site, last=tags[0])
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
-        folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock)
+        folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl)
         if bundle:
             bundle.lay_out(folder)
-        network = ["--network", "none"] if site.offline else []
-        words = [*network, *site.secrets(spec, Path(private))]
-        buildah = reproducible.version() if same_bytes else ""
-        if buildah:
-            facts = labels.flags(labels.told(reference, folder))
-            reproducible.build([*facts, *words, str(folder)], reference, tags)
-        else:
-            stream(argv(engine, reference, tags, folder, words), engine.environment)
-        image_id = str(daemon().images.get(tags[0]).id)
-        if not record.read(image_id):
-            record.write(image_id, record.predicate(spec, engine, reference, folder, started, buildah=buildah))
-    return image_id
+        making = Making(spec, engine, reference, tags, folder, labels.told(reference, folder), builder)
+        if not anyway and (image := freshness.find(making.key)):
+            return _unchanged(image, tags, progress)
+        disk.for_build(spec, reference, tags[0], same_bytes=same_bytes)
+        words = [*(["--network", "none"] if site.offline else []), *site.secrets(spec, Path(private))]
+        make = making.by_buildah if same_bytes else making.by_docker
+        return make(words, progress, running or Running())
 
 
 def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
     """The references that a build gives its image: its own tag, and ``latest`` for the platform's default variant."""
     if tag:
         return [tag if ":" in tag else f"{spec.name}:{tag}"]
-    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) else []
+    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) and not spec.source else []
     return [f"{spec.name}:{spec.tag}", *latest]
-
-
-def argv(engine: Engine, reference: str, tags: Sequence[str], folder: Path, more: Sequence[str]) -> list[str]:
-    """The build command."""
-    flags = [word for name in tags for word in ("--tag", name)]
-    flags += [*labels.flags(labels.told(reference, folder)), "--build-arg", f"BASE={reference}"]
-    return engine.build_argv([*flags, *more, str(folder)])
 
 
 def refuse_unfit(bundle: Bundle, spec: ImageSpec, from_base: str) -> None:
@@ -99,3 +100,28 @@ def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     if not base.present(reference):
         base.pull(engine, reference)
     return reference
+
+
+def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str) -> str:
+    """The base of a build; DiskTooSmall where it is not here and there is no room for it and what is built on it."""
+    wanted = asked or base.known(site.mirrored(spec.base), spec.base_made)
+    if not base.present(wanted):
+        disk.for_build(spec, wanted, last)
+    return base_of(spec, engine, asked, site)
+
+
+def _carried_base(bundle: Bundle, spec: ImageSpec, engine: Engine, *, last: str) -> str:
+    """The same of a bundle's base."""
+    if not base.present(bundle.base["id"]):
+        disk.for_build(spec, bundle.base["id"], last, loaded=bundle.base_bytes)
+    return bundle.ready_base(engine)
+
+
+def _unchanged(image: Image, tags: Sequence[str], progress: Progress) -> str:
+    """Give an image that is what a build would make the names that it lacks, and return its ID."""
+    for tag in tags:
+        if tag not in image.tags:
+            image.tag(tag)
+    report.renew(tags[0], str(image.id))
+    progress.end(tags[0], f"unchanged, {image.id}")
+    return str(image.id)

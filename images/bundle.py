@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from images import context, render
+from images import context, lock, render
 from images.base import present
 from images.engine import Engine, daemon
 from images.errors import BundleBroken
@@ -69,7 +69,7 @@ class Bundle:
         """BundleBroken where it was made for another variant, or from another catalog, template or lock."""
         if self.variant != spec.variant:
             raise BundleBroken(f"{self.folder} is a bundle of {self.variant}, not of {spec.variant}")
-        now = inputs(spec)
+        now = inputs(spec.released)
         if changed := sorted(name for name in now if self.inputs.get(name) != now[name]):
             raise BundleBroken(
                 f"{self.folder} was made from another {' and '.join(changed)} of {spec.variant} than this checkout "
@@ -121,7 +121,8 @@ def inputs(spec: ImageSpec) -> dict[str, str]:
     """What decides which files a build of this variant downloads, each as a hash."""
     apart = json.dumps([spec.installs.get("torch"), *map(asdict, spec.replaces.values())], sort_keys=True)
     sources = hashlib.sha256((dockerfile(spec) + apart).encode()).hexdigest()
-    return {"set of sources": sources, "lock": hash_of(context.LOCKS / f"{spec.variant}.txt")}
+    locked = lock.path(spec)
+    return {"set of sources": sources, "lock": hash_of(locked) if locked.is_file() else ""}
 
 
 def hashes(folder: Path, names: list[str]) -> dict[str, str]:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from images import lock as locks
+from images import source
 from images.errors import ImageError
-from images.lock import LOCKS
 from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
 
@@ -30,17 +31,26 @@ def alone(spec: ImageSpec) -> Iterator[None]:
         yield
 
 
-def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None = None) -> Path:
-    """Fill ``.build/images/<variant>`` anew and return it; ``lock`` takes the place of the variant's own."""
+def stage(
+    spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None = None, verl: source.Source | None = None
+) -> Path:
+    """Fill ``.build/images/<variant>`` anew and return it; ``lock`` takes the place of the variant's own.
+
+    ``verl`` is the source that takes the place of the release's.
+    """
     folder = STAGED / spec.variant
     shutil.rmtree(folder, ignore_errors=True)
     for each in ("steps", "wheelhouse", "debs", "git", "toolkit/python"):
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
     shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
-    shutil.copy2(lock or LOCKS / f"{spec.variant}.txt", folder / "lock.txt")
+    rest, of_verl = locks.without((lock or locks.path(spec.released)).read_text(encoding="utf-8"), "verl")
+    (folder / "lock.txt").write_text(rest, encoding="utf-8")
+    (folder / "verl.txt").write_text(of_verl, encoding="utf-8")
     for wheel in wheels:
         link(wheel, folder / "wheelhouse" / wheel.name)
+    if verl:
+        source.stage(verl, folder / "verl")
     _stage_toolkit(spec, folder / "toolkit")
     manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
     told = folder / "toolkit/image.json"
@@ -64,11 +74,16 @@ def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object
 
 def toolkit_revision(folder: Path) -> str:
     """12 hex digits that change with every byte of the toolkit's files, and with nothing else."""
+    return tree_digest(folder)[:12]
+
+
+def tree_digest(folder: Path) -> str:
+    """The sha256 over the paths and contents of a folder's files."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()
 
 
 def _stage_toolkit(spec: ImageSpec, folder: Path) -> None:

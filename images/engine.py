@@ -80,8 +80,9 @@ def clients(environment: Mapping[str, str]) -> Iterator[str]:
             yield str(client)
 
 
+@lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
-    """The engine of this client, or why it is none."""
+    """The engine of this client, or why it is none; asked once a process."""
     try:
         version = run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
     except CommandFailed as failure:

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from docker.models.images import Image
 
+from images.context import tree_digest
 from images.engine import Engine, daemon
 from images.errors import CommandFailed
 from images.process import run
@@ -68,6 +69,7 @@ def predicate(
                 _base(daemon().images.get(reference), reference),
                 *_sources(spec),
                 *_files(context),
+                *_verl(context),
                 *_checkout(),
             ],
         },
@@ -91,10 +93,22 @@ def _sources(spec: ImageSpec) -> Iterator[dict[str, Any]]:
         yield {"name": name, "uri": f"git+{new.repository}@{new.commit}", "digest": {"gitCommit": new.commit}}
 
 
+def _verl(context: Path) -> Iterator[dict[str, Any]]:
+    """verl's source where it is no release: all its files by one digest, and where it came from."""
+    for facts in context.glob("verl/*.dist-info/direct_url.json"):
+        origin = json.loads(facts.read_text(encoding="utf-8"))
+        digest = {"sha256": tree_digest(context / "verl")}
+        if commit := origin.get("vcs_info", {}).get("commit_id"):
+            digest["gitCommit"] = commit
+        yield {"name": "verl", "uri": origin["url"], "digest": digest}
+
+
 def _files(context: Path) -> Iterator[dict[str, Any]]:
-    """Every file of the context; of a wheel its name, which has the version: to hash torch would cost each build."""
+    """Every file of the context but verl's; of a wheel its name alone: to hash torch would cost each build."""
     for path in sorted(path for path in context.rglob("*") if path.is_file()):
         name = str(path.relative_to(context))
+        if name.startswith("verl/"):
+            continue
         if path.suffix == ".whl":
             yield {"name": name, "uri": f"file:{name}"}
         else:

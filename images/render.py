@@ -4,48 +4,60 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from images.catalog import Catalog
 from images.spec import ImageSpec
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
+SUFFIX = ".Dockerfile"
 SHARED = ("macros.j2", "guard.py")  # what every platform's template brings into its build
 
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile of a variant; a name that the template misspells stops it (jinja2.UndefinedError)."""
-    return _rendered(f"{spec.platform}.j2", templates, spec=spec, template_revision=revision(spec, templates))
+    """The Dockerfile of a cell; a name that the template misspells stops it (jinja2.UndefinedError)."""
+    template = _environment(templates).get_template(f"{spec.platform}.j2")
+    return template.render(spec=spec, template_revision=revision(spec, templates))
 
 
 def bundle(spec: ImageSpec, packages: str, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile that collects what a build of the variant downloads, the distribution's ``packages`` first."""
-    return _rendered("bundle.j2", templates, spec=spec, packages=packages)
-
-
-def _rendered(name: str, templates: Path, **words: object) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  a Dockerfile is not HTML
-    )
-    return environment.get_template(name).render(**words)
+    """The Dockerfile that collects what a build of the cell downloads, the distribution's ``packages`` first."""
+    return _environment(templates).get_template("bundle.j2").render(spec=spec, packages=packages)
 
 
 def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """What a variant is rendered from, as 12 hex digits: the templates' text and the catalog's table."""
-    digest = hashlib.sha256(json.dumps(asdict(spec), sort_keys=True).encode())
+    """What a cell is rendered from, as 12 hex digits: the templates' text and the cell's table."""
+    digest = hashlib.sha256(json.dumps(vars(spec), sort_keys=True, default=vars).encode())
     for name in (f"{spec.platform}.j2", *SHARED):
         digest.update((templates / name).read_bytes())
     return digest.hexdigest()[:12]
 
 
 def write(spec: ImageSpec, folder: Path = RENDERED) -> Path:
-    """Render into ``<folder>/<variant>.Dockerfile``."""
-    path = folder / f"{spec.variant}.Dockerfile"
+    """Render into ``<folder>/<cell>.Dockerfile``."""
+    path = folder / f"{spec.variant}{SUFFIX}"
     path.write_text(dockerfile(spec), encoding="utf-8")
     return path
+
+
+def write_all(catalog: Catalog, folder: Path = RENDERED) -> list[Path]:
+    """Render every cell, and remove what is left of cells that are gone."""
+    written = [write(spec, folder) for spec in catalog.variants.values()]
+    for left in set(folder.glob(f"*{SUFFIX}")) - set(written):
+        left.unlink()
+    return written
+
+
+@cache
+def _environment(templates: Path) -> Environment:
+    # Jinja looks at the templates' times on every use; made once, since to compile them takes as long as 30 cells.
+    return Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  a Dockerfile is not HTML
+    )

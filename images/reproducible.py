@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from images.context import ROOT
@@ -42,10 +42,18 @@ def time_s(environment: Mapping[str, str] | None = None) -> int:
         raise ImageError("this checkout has no commit to take the image's time from: set SOURCE_DATE_EPOCH") from no_git
 
 
-def build(arguments: Sequence[str], base: str, tags: Sequence[str], *, store: Path = STORE) -> None:
+def build(
+    arguments: Sequence[str],
+    base: str,
+    tags: Sequence[str],
+    *,
+    watch: Callable[..., None] = stream,
+    store: Path = STORE,
+) -> None:
     """Build on an image that the engine has, and give the engine the result as ``tags``.
 
-    ``arguments`` are those of `docker build` without base and tags, the context last.
+    ``arguments`` are those of `docker build` without base and tags, the context last; ``watch`` runs buildah's own
+    build, as a command and a umask.
     """
     buildah = command(store)
     own_tag = f"localhost/verljob/{tags[0]}"
@@ -53,7 +61,7 @@ def build(arguments: Sequence[str], base: str, tags: Sequence[str], *, store: Pa
     flags = ["--isolation", "chroot", "--timestamp", str(time_s()), "--layers", "--no-cache", "--no-hosts"]
     flags += ["--tag", own_tag, "--build-arg", f"BASE={_taken(buildah, base)}"]
     # The steps of a build inherit our umask, and with it the permissions of what they make.
-    stream([*buildah, "bud", *flags, *arguments], umask=0o022)
+    watch([*buildah, "bud", *flags, *arguments], umask=0o022)
     for tag in tags:
         run([*buildah, "push", own_tag, f"docker-daemon:{tag if ':' in tag else f'{tag}:latest'}"])
     run([*buildah, "rmi", own_tag])
@@ -64,6 +72,11 @@ def version() -> str:
     if not shutil.which("buildah"):
         raise ToolMissing("buildah", "buildah")
     return str(json.loads(run(["buildah", "version", "--json"]))["version"])
+
+
+def builder() -> str:
+    """What of buildah may make another image of the same files."""
+    return f"buildah {version()} at {time_s()}"
 
 
 def command(store: Path) -> list[str]:

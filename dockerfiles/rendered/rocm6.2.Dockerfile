@@ -1,5 +1,6 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm6.2` stages its context: steps/, lock.txt, wheelhouse/, debs/, git/, toolkit/.
+# `invoke build --variant rocm6.2` stages its context: steps/, lock.txt, verl.txt, wheelhouse/, debs/,
+# git/, toolkit/, with --verl also verl/.
 ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4
 
 # vllm 0.6.3 in place of the base's: verl 0.3.0.post1 to 0.4.1 raise on vLLM 0.6.4. The commit's hash is its checksum.
@@ -40,17 +41,26 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
-        --wanted "ray[default]==2.44.1" \
-        --bare "tensordict==0.6.2 verl==0.4.1" \
- && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
- && python3 -m pip install -r /opt/verljob/guard/requirements.txt /wheels/*/*.whl \
- && python3 -m pip install --no-deps tensordict==0.6.2 verl==0.4.1 \
- && echo /opt/verljob/python > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --imports "torch ray verl" \
-        --pins "verl==0.4.1 ray==2.44.1 tensordict==0.6.2 vllm==0.6.3" \
+        --wanted "tensordict==0.6.2 ray==2.44.1" \
+ && unset PIP_CONSTRAINT \
+ && python3 -m pip install --no-deps --no-index /wheels/*/*.whl \
+ && python3 /steps/guard.py install --lock /lock.txt \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/guard.py verify --pins "tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" --tolerate "tensordict:torch"
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.1" \
+ && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
         --tolerate "tensordict:torch"
 
-ENV RAY_USAGE_STATS_ENABLED=0 \
+# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+ENV PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
+    RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.rocm" \
@@ -68,21 +78,25 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.platform="rocm" \
       verljob.variant="rocm6.2" \
       verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
+      verljob.gpus="gfx90a gfx942" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="36ed81043ad4"
+      verljob.template="1b8fe03df5fe"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
- && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi
+ && for place in /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
 
-# The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

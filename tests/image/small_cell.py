@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 import tarfile
@@ -19,7 +20,7 @@ from images.spec import ImageSpec
 VERSIONS = {"torch": "2.13.0", "verl": "0.9.1", "ray": "2.60.0"}
 # What the template tidies up has to be there. `source-only` has no wheel: its build asks for `stub-builder`, and notes
 # which network interfaces it sees.
-LOCK = ["ray==2.60.0", "verl==0.9.1", "sympy==1.0", "networkx==1.0", "source-only==1.0"]
+STUBS = {"verl": "0.9.1", "ray": "2.60.0", "sympy": "1.0", "networkx": "1.0"}
 BACKEND = """
 import socket, stub_builder, zipfile
 
@@ -45,9 +46,8 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
     files, wheelhouse, lock = folder / "files", folder / "wheelhouse", folder / "lock.txt"
     for each in (files, wheelhouse):
         each.mkdir()
-    for name, version in {**VERSIONS, "sympy": "1.0", "networkx": "1.0", "stub-builder": "1.0"}.items():
-        if name != "torch":
-            stub_wheel.write(files, name, version)
+    locked = {f"{name}=={version}": stub_wheel.write(files, name, version) for name, version in STUBS.items()}
+    stub_wheel.write(files, "stub-builder", "1.0")
     module = {"torch/__init__.py": "", "torch/bin/torch_shm_manager": ""}
     torch = stub_wheel.write(wheelhouse, "torch", f"{VERSIONS['torch']}+cpu", module)
     torch.rename(wheelhouse / torch.name.replace("py3-none-any", "cp311-cp311-linux_x86_64"))
@@ -57,7 +57,9 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
             member = tarfile.TarInfo(f"source_only-1.0/{name}")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
-    lock.write_text("\n".join(LOCK) + "\n")
+    locked["source-only==1.0"] = files / "source_only-1.0.tar.gz"
+    hashes = {each: hashlib.sha256(path.read_bytes()).hexdigest() for each, path in locked.items()}
+    lock.write_text("".join(f"{each} --hash=sha256:{digest}\n" for each, digest in hashes.items()))
     return files, lock
     return files, wheelhouse, lock
 

@@ -11,6 +11,7 @@ import pytest
 from images import build, context, labels
 from images.catalog import Catalog
 from images.engine import Engine
+from images.making import Making
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
@@ -48,14 +49,16 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    argv = build.argv(ENGINE, "a:1", ["n:1", "n:2"], tmp_path, ["--secret", "id=pip,src=x"])
+    facts = labels.told("a:1", tmp_path)
+    making = Making(CPU, ENGINE, "a:1", ["n:1", "n:2"], tmp_path, facts, "docker")
+    argv = making.argv(["--secret", "id=pip,src=x", *labels.flags(facts)])
 
     assert argv == [
         *("/usr/bin/docker", "build", "--tag", "n:1", "--tag", "n:2"),
+        *("--progress", "plain", "--build-arg", "BASE=a:1", "--secret", "id=pip,src=x"),
         *("--label", "verljob.base=a:1", "--label", "org.opencontainers.image.base.name=a:1"),
         *("--label", "verljob.toolkit=abc", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
-        *("--label", f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}", "--build-arg", "BASE=a:1"),
-        *("--secret", "id=pip,src=x", str(tmp_path)),
+        *("--label", f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}", str(tmp_path)),
     ]
 
 
@@ -67,9 +70,7 @@ def test_the_time_of_creation_is_a_label_only_where_it_is_the_same_for_every_bui
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    argv = build.argv(ENGINE, "a:1", ["n:1"], tmp_path, [])
-
-    assert "org.opencontainers.image.created=2023-11-14T22:13:20+00:00" in argv
+    assert labels.told("a:1", tmp_path)["org.opencontainers.image.created"] == "2023-11-14T22:13:20+00:00"
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_context_holds_what_its_dockerfile_mounts_and_nothing_else(staged: Path) -> None:
-    mounted = {"steps", "lock.txt", "wheelhouse", "debs", "git", "toolkit"}
+    mounted = {"steps", "lock.txt", "verl.txt", "wheelhouse", "debs", "git", "toolkit"}
     assert {path.name for path in staged.iterdir()} == {"Dockerfile", *mounted}
     assert not list(staged.rglob("__pycache__"))
     assert {path.name for path in (staged / "toolkit/python").iterdir()} == {"verl_node", "verl_cpu"}

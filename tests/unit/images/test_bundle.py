@@ -82,7 +82,7 @@ def test_a_folder_that_is_no_bundle_is_refused(folder: Path, content: str | None
 def test_a_bundle_of_another_variant_catalog_or_lock_is_refused(folder: Path) -> None:
     with pytest.raises(BundleBroken, match="is a bundle of cpu, not of rocm6"):
         Bundle.read(folder).refuse_another(ROCM)
-    with pytest.raises(BundleBroken, match="was made from another set of sources of cpu than this checkout has"):
+    with pytest.raises(BundleBroken, match="was made from another lock and set of sources of cpu than this"):
         Bundle.read(folder).refuse_another(replace(CPU, installs={**CPU.installs, "torch": "2.13.1"}))
     Bundle.read(folder).refuse_another(replace(CPU, summary="in other words"))
     told = json.loads((folder / "bundle.json").read_text())

@@ -26,6 +26,7 @@ def flags(name: str) -> set[str]:
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
+        ("diff", {"output"}),
     ],
 )
 def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
@@ -34,5 +35,6 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
     chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible", "site", "bundle"}
+    chosen |= {"all", "jobs", "anyway", "progress", "verl", "editable"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(vocabulary.FLAGS)
