@@ -42,7 +42,7 @@ def spec() -> ImageSpec:
 
 
 def lay_out(folder: Path) -> tuple[Path, Path]:
-    """The index's files and the lock, and beside them a wheelhouse, below ``folder``."""
+    """The index's files and the lock; a wheelhouse beside them, below ``folder``."""
     files, wheelhouse, lock = folder / "files", folder / "wheelhouse", folder / "lock.txt"
     for each in (files, wheelhouse):
         each.mkdir()
@@ -61,7 +61,6 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
     hashes = {each: hashlib.sha256(path.read_bytes()).hexdigest() for each, path in locked.items()}
     lock.write_text("".join(f"{each} --hash=sha256:{digest}\n" for each, digest in hashes.items()))
     return files, lock
-    return files, wheelhouse, lock
 
 
 if __name__ == "__main__":  # BUNDLE LOCK TAG: a process of its own, since it runs where there is no network
