@@ -96,7 +96,7 @@ class _Head:
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
         self.gcs = ray_flags.gcs_address(own, self.settings.head_ports)
-        self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {})
+        self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {}, own)
         self.node.keep_config(self.nodes)
 
     def _start(self, ray: Ray) -> None:

@@ -103,7 +103,7 @@ class _Worker:
             share=self.node.share(),
             temp_dir=self.node.settings.ray_temp_dir,
         )
-        env = self.node.ray_environment(order["gcs"], order["env"])
+        env = self.node.ray_environment(order["gcs"], order["env"], self.channel.local_address)
         ray.start(argv, {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]})  # for ray_hook.py
         return await unless(ray.watch(), self.gpus.follow(), story=self._serve(ray))
 
