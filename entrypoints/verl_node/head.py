@@ -26,7 +26,6 @@ _TASKS_TIMEOUT_S = 120.0  # for one task a node on a cluster that is there; star
 async def lead(node: Node) -> Verdict:
     """Lead the job to its end; a cluster without a training stays until somebody ends it. Raises NodeError."""
     node.keep_events()
-    node.check()
     plan = training.plan(node.settings, node.identity, node.gpus)
     for note in plan.training.notes if plan else ():
         node.journal.note(note)
@@ -35,7 +34,7 @@ async def lead(node: Node) -> Verdict:
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)
-    return await unless(peers.watch(), *story.watch_saves(), story=story.lead())
+    return await unless(node.watch_checks(), peers.watch(), *story.watch_saves(), story=story.lead())
 
 
 class _Head:
@@ -95,6 +94,7 @@ class _Head:
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
+        await self.node.checked.wait()
         self.gcs = ray_flags.gcs_address(own, self.settings.head_ports)
         self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {}, own)
         self.node.keep_config(self.nodes)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from verl_node import address, checks, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node.checks import limits
+from verl_node.checks.check import adjusted
 from verl_node.checks.memory import shared_bytes
+from verl_node.checks.runner import Run
 from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
@@ -42,11 +47,29 @@ class Node:
         self.identity = Identity.of_this_node(settings, self.gpus)
         self.farewell: Callable[[Verdict], Awaitable[None]] | None = None
 
-    def check(self) -> None:
-        """Check this node. Raises CheckFailed or PermissionMissing."""
-        with self.journal.during("checks"):
-            self.ray_version = ray_flags.supported(self.identity.ray)
-            checks.run(self.settings, self.gpus, say=self.journal.note)
+    def begin_checks(self) -> None:
+        """Start the checks of this node, before there are threads or an event loop. Raises BadSettings, CheckFailed."""
+        self.ray_version = ray_flags.supported(self.identity.ray)
+        limits.raise_open_files()
+        chosen = adjusted(checks.BY_NAME, self.settings.checks)
+        self.journal.beside("checks", "begin", f"{len(chosen)} checks")
+        self._run = Run.begin(chosen, self.settings, self.gpus)
+
+    @cached_property
+    def checked(self) -> asyncio.Event:
+        """Set when this node has passed its checks; made in the event loop, to which it belongs before Python 3.10."""
+        return asyncio.Event()
+
+    async def watch_checks(self) -> None:
+        """Wait until this node is checked; they go on beside everything that comes before Ray starts.
+
+        Raises CheckFailed or PermissionMissing.
+        """
+        began = time.monotonic()
+        outcomes = await self._run.outcomes()
+        checks.judge(outcomes, say=lambda warning: self.journal.beside("checks", "note", warning))
+        self.journal.beside("checks", "end", "", time.monotonic() - began)
+        self.checked.set()
 
     def share(self) -> Share:
         """Return what this node gives to Ray."""

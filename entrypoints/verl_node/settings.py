@@ -55,6 +55,7 @@ class Settings:
     data_source: Path | None
     model: str
     verl_checkout: Path | None
+    checks: str
     host_phases: Mapping[str, float]
     by_hand: bool
     joins: bool
@@ -99,6 +100,7 @@ class Settings:
             data_source=_path(environ, "VERLJOB_DATA_SOURCE"),
             model=environ.get("VERLJOB_MODEL", ""),
             verl_checkout=_path(environ, "VERLJOB_VERL"),
+            checks=environ.get("VERLJOB_CHECKS", ""),
             host_phases=_host_phases(environ),
             by_hand=not allocation.job_id,
             joins=allocation.node_id > 0,

@@ -40,7 +40,7 @@ def choose(hcas: Hcas) -> Rails:
         ports = _drop(ports, left, lambda port: port.link == INFINIBAND, "Ethernet, and there is InfiniBand")
     else:
         ports = _sift(ports, left, _has_address, "no address on its interface")
-    ports = _sift(ports, left, lambda port: _beside_gpu(port, hcas), "shares no PCIe switch with a GPU, as others do")
+    ports = _sift(ports, left, lambda port: beside_gpu(port, hcas), "shares no PCIe switch with a GPU, as others do")
     fastest = max(port.gbps for port in ports)
     ports = _sift(ports, left, lambda port: port.gbps == fastest, f"slower than the {fastest:g} Gb/s of others")
     kind = INFINIBAND if ports[0].link == INFINIBAND else "RoCE"
@@ -68,7 +68,7 @@ def _has_address(port: Port) -> bool:
     return any(gid.routed for gid in gids.of(port))
 
 
-def _beside_gpu(port: Port, hcas: Hcas) -> bool:
+def beside_gpu(port: Port, hcas: Hcas) -> bool:
     """Whether a PCIe switch has both: GPU buffers go to such an adapter without the CPU in between."""
     return any(_shared(port.card, gpu) >= _SWITCHED for gpu in hcas.gpus)
 
