@@ -7,8 +7,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from verl_node import announcement, masks, preparation, progress, ray_flags, stacks, training
+from verl_node.checks.runner import HARD_STOP_S
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
+from verl_node.examination import Examination
 from verl_node.formation import Driver
 from verl_node.gpu_use import Watch
 from verl_node.identity import Identity, require_equal, require_own_addresses
@@ -45,6 +47,7 @@ class _Head:
         self.peers = peers
         self.plan = plan
         self.join = Deadline(node.settings.join_timeout_s)
+        self.examination = Examination(node, peers, plan)
 
     def watch_saves(self) -> list[Coroutine[Any, Any, None]]:
         """Return what watches the checkpoints of the training, and for Slurm's notice that the time is over."""
@@ -77,10 +80,14 @@ class _Head:
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
+        if self.plan is None and self.settings.doctor:
+            return self.examination.passed()
         if self.plan is None:
             announcement.how_to_use(self.settings, self.nodes)
             await asyncio.Event().wait()
         await self._prepare()
+        if self.settings.doctor == "quick":
+            return self.examination.passed()
         with self.journal.during("train"):
             return await self._train()
 
@@ -90,6 +97,8 @@ class _Head:
         traces = Traces(self.settings.run_dir, self.settings.allocation.hosts)
         workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
         chosen = self.settings.head_address or self.settings.node_address
+        if self.settings.doctor:
+            await self.examination.judge(Deadline(HARD_STOP_S))
         own = self.node.own_address() if chosen else self.peers.roll.reached_address() or self.node.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
@@ -128,6 +137,8 @@ class _Head:
         self.peers.tell("formed")
 
     async def _inspect(self, driver: Driver) -> None:
+        if not self.settings.doctor:
+            await self.examination.judge(Deadline(HARD_STOP_S))
         hosts = {node.address: node.host for node in self.nodes}
         for seen in await driver.tasks(Deadline(_TASKS_TIMEOUT_S)):
             told = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"

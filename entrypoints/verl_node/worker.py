@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import asdict
 
 from verl_node import address, preparation, ray_flags, stacks, steps
@@ -95,8 +96,9 @@ class _Worker:
 
     async def obey(self, ray: Ray) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""
-        order = await self.orders.get()
         await self.node.checked.wait()
+        self.channel.send("checks", report=asdict(self.node.report), time=time.time())
+        order = await self.orders.get()
         self.node.journal.phase = "join"
         env = self.node.ray_environment(order["gcs"], order["env"], self.channel.local_address)
         self.node.journal.note(f"`ray start` at {self.channel.local_address} joins {order['gcs']}")

@@ -20,14 +20,19 @@ _FOUND_BY_ITSELF = "Unset it: every node finds what fits it (docs/fabric.md)."
 
 
 @lru_cache(maxsize=1)
-def _here(root: Path) -> Hcas:
+def _read(root: Path) -> Hcas:
     return hcas.read(root)
+
+
+def here() -> Hcas:
+    """Return the RDMA devices of this node, read once."""
+    return _read(ROOT)
 
 
 @check("nccl")
 def ports_are_up(settings: Settings, gpus: int) -> Result:
     """Every RDMA port that shares a PCIe switch with a GPU is ACTIVE and LinkUp, as its neighbours are."""
-    found = _here(ROOT)
+    found = here()
     chosen = rails.choose(found)
     kinds = {port.link for port in chosen.ports}
     down = [
@@ -52,7 +57,7 @@ def hcas_that_are_named_exist(settings: Settings, gpus: int) -> Result:
     named = settings.environ.get("NCCL_IB_HCA", "")
     if not named or named.startswith("^"):
         return OK
-    ports = _here(ROOT).ports
+    ports = here().ports
     exact = named.startswith("=")
     missing, down = [], []
     for word in filter(None, named.lstrip("=").split(",")):
@@ -68,7 +73,7 @@ def hcas_that_are_named_exist(settings: Settings, gpus: int) -> Result:
         "fail",
         f"NCCL_IB_HCA={named}, and {' and '.join(told)}; here: {', '.join(port.name for port in ports) or 'none'}.",
         _FOUND_BY_ITSELF,
-        rails.choose(_here(ROOT)).nccl() or "no HCA here",
+        rails.choose(here()).nccl() or "no HCA here",
     )
 
 
@@ -76,7 +81,7 @@ def hcas_that_are_named_exist(settings: Settings, gpus: int) -> Result:
 def gid_index_fits(settings: Settings, gpus: int) -> Result:
     """NCCL_IB_GID_INDEX names a routed RoCE v2 entry on every RoCE port that is used."""
     given = settings.environ.get("NCCL_IB_GID_INDEX", "")
-    chosen = rails.choose(_here(ROOT))
+    chosen = rails.choose(here())
     if not given.isdigit() or not chosen.ports or chosen.ports[0].link != rails.ETHERNET:
         return OK
     wrong = [told for port in chosen.ports if (told := _wrong_gid(port, int(given)))]
@@ -103,7 +108,7 @@ def interfaces_that_are_named_exist(settings: Settings, gpus: int) -> Result:
 @check("nccl")
 def devices_are_in_the_container(settings: Settings, gpus: int) -> Result:
     """Each active RDMA port has its /dev/infiniband device here, else NCCL uses TCP without a word."""
-    chosen = rails.choose(_here(ROOT)).ports
+    chosen = rails.choose(here()).ports
     if not chosen or not _matters(settings, gpus) or settings.environ.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
         return OK
     names = {hcas.text(path / "ibdev"): path.name for path in (ROOT / "sys/class/infiniband_verbs").glob("uverbs*")}
@@ -122,7 +127,7 @@ def devices_are_in_the_container(settings: Settings, gpus: int) -> Result:
 @check("nccl")
 def nothing_falls_back_to_tcp(settings: Settings, gpus: int) -> Result:
     """EFA and Slingshot have their plugin, and no variable turns a fast network off."""
-    found = _here(ROOT)
+    found = here()
     if not _matters(settings, gpus):
         return OK
     environ = settings.environ

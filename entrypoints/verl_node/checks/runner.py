@@ -18,8 +18,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
-from verl_node.checks.answer import Outcome, Result
+from verl_node.checks import facts
+from verl_node.checks.answer import Outcome
 from verl_node.checks.check import FAIL, Check
+from verl_node.checks.facts import Facts
 from verl_node.settings import Settings
 
 HARD_STOP_S = 30.0
@@ -31,6 +33,7 @@ class Run:
     """Checks that have been started on this node."""
 
     def __init__(self, checks: Sequence[Check], host: str, process: int, answers: int) -> None:
+        self.facts: Facts = {}
         self._checks = checks
         self._host = host
         self._process = process
@@ -66,8 +69,12 @@ class Run:
 
     async def _read(self, reader: asyncio.StreamReader, answered: dict[str, Outcome]) -> bool:
         """Take answers until all that have time left are there; tell whether the child ended by itself."""
-        while any(check.name not in answered for check in self._checks):
-            late_s = max(check.limit_s for check in self._checks if check.name not in answered)
+        while True:
+            late = [check.limit_s for check in self._checks if check.name not in answered]
+            late += [] if self.facts else [facts.LIMIT_S]
+            if not late:
+                return True
+            late_s = max(late)
             left_s = min(late_s, self._stop_s) - (time.monotonic() - self._began)
             try:
                 line = await asyncio.wait_for(reader.readline(), max(0.0, left_s))
@@ -75,9 +82,11 @@ class Run:
                 return False
             if not line:
                 return True
-            outcome = Outcome(host=self._host, **json.loads(line))
-            answered[outcome.check] = outcome
-        return True
+            told = json.loads(line)
+            if "facts" in told:
+                self.facts = told["facts"]
+            else:
+                answered[told["check"]] = Outcome(host=self._host, **told)
 
     def _silent(self, check: Check, ended: bool) -> Outcome:
         if ended:  # its thread printed a traceback
@@ -111,21 +120,20 @@ def _work(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) 
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     lock = threading.Lock()
 
+    def tell(**told: object) -> None:
+        with lock:
+            os.write(answers, json.dumps(told).encode() + b"\n")
+
     def ask(check: Check) -> None:
         began = time.monotonic()
         result = check(settings, gpus)
-        line = json.dumps(_answer(check, result, time.monotonic() - began)).encode() + b"\n"
-        with lock:
-            os.write(answers, line)
+        tell(check=check.name, **asdict(result), seconds=round(time.monotonic() - began, 3))
 
-    threads = [threading.Thread(target=ask, args=(check,), name=check.name, daemon=True) for check in checks]
+    threads = {threading.Thread(target=ask, args=(check,), daemon=True): check.limit_s for check in checks}
+    threads[threading.Thread(target=lambda: tell(facts=facts.gather(settings, gpus)), daemon=True)] = facts.LIMIT_S
+    began = time.monotonic()
     for thread in threads:
         thread.start()
-    began = time.monotonic()
-    for check, thread in zip(checks, threads):
-        thread.join(max(0.0, began + check.limit_s - time.monotonic()))
+    for thread, limit_s in threads.items():
+        thread.join(max(0.0, began + limit_s - time.monotonic()))
     os._exit(0)
-
-
-def _answer(check: Check, result: Result, seconds: float) -> dict[str, object]:
-    return {"check": check.name, **asdict(result), "seconds": round(seconds, 3)}
