@@ -121,6 +121,8 @@ class Node:
         variables = found.variables(environ)
         told = ", ".join(f"{name} {value}" for name, value in variables.items()) or "nothing to set"
         self.journal.note("; ".join([f"fabric: {told}", *found.notes]))
+        for line in found.lines(environ) if self.settings.doctor else ():
+            self.journal.note(line)
         return variables
 
     def gpu_use(self) -> list[Gpu]:

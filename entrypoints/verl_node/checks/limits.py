@@ -6,8 +6,10 @@ import resource
 from pathlib import Path
 
 from verl_node import platforms
+from verl_node.checks import rdma
 from verl_node.checks.answer import OK, Result
 from verl_node.checks.check import check
+from verl_node.fabric import rails
 from verl_node.settings import Settings
 
 # Ray alone was seen with 1659 threads on one node ("pthread_create failed", verl#719). Docker and podman may have a
@@ -54,14 +56,18 @@ def pids_max() -> int:
 
 @check("nccl")
 def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
-    """Only where GPUs talk over a fabric; on Ethernet alone a limit does no harm."""
+    """No limit where GPUs talk over RDMA, which registers their buffers; on Ethernet alone a limit does no harm."""
     if not platforms.of(settings.platform).locks_memory:
         return OK
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
         return OK
+    needed = settings.allocation.nodes > 1 and bool(rails.choose(rdma.here()).ports)
     return Result(
-        "warn", f"{limit} bytes may be locked, RDMA wants no limit.", "Start the container with --ulimit memlock=-1."
+        "fail" if needed else "warn",
+        f"{limit} bytes may be locked, RDMA wants no limit.",
+        "Start the container with --ulimit memlock=-1.",
+        "no limit",
     )
 
 

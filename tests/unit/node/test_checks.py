@@ -10,6 +10,7 @@ from verl_node import checks, masks, platforms
 from verl_node.checks import devices, limits, memory, places
 from verl_node.checks.answer import Outcome
 from verl_node.checks.check import QUICK_S, adjusted
+from verl_node.checks.page import written
 from verl_node.errors import BadSettings, CheckFailed, PermissionMissing
 from verl_node.settings import Settings
 
@@ -72,6 +73,12 @@ def test_a_profile_turns_checks_off_weighs_them_and_sets_their_thresholds() -> N
 def test_a_profile_that_means_no_check_is_refused(words: str, told: str) -> None:
     with pytest.raises(BadSettings, match=told):
         adjusted(checks.BY_NAME, words)
+
+
+def test_the_page_has_the_checks_as_they_are() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
+
+    assert page == written(page), "PYTHONPATH=entrypoints python3 -m verl_node.checks.page docs/checks.md"
 
 
 def test_every_check_has_its_sentence_and_fits_the_time_of_the_quick_tier() -> None:
