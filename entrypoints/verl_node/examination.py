@@ -6,6 +6,7 @@ from verl_node import checks, training
 from verl_node.checks import nodes, table
 from verl_node.checks.answer import Outcome
 from verl_node.checks.nodes import Report
+from verl_node.checks.runner import DEEP_STOP_S, HARD_STOP_S
 from verl_node.control.head import Peers
 from verl_node.errors import CheckFailed
 from verl_node.node import Node
@@ -24,9 +25,10 @@ class Examination:
         self._plan = plan
         self._asked = 0
 
-    async def judge(self, deadline: Deadline) -> None:
+    async def judge(self) -> None:
         """Wait for every node's report, write checks.json, and judge. Raises CheckFailed or PermissionMissing."""
         await self._node.checked.wait()
+        deadline = Deadline(DEEP_STOP_S if self._node.settings.doctor == "deep" else HARD_STOP_S)
         await until(lambda: all(peer.report for peer in self._peers.roll.peers()), deadline=deadline, poll_s=0.05)
         reports = [
             self._node.report,

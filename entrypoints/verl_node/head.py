@@ -7,7 +7,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 from verl_node import announcement, masks, preparation, progress, ray_flags, stacks, training
-from verl_node.checks.runner import HARD_STOP_S
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
 from verl_node.examination import Examination
@@ -98,7 +97,7 @@ class _Head:
         workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
         chosen = self.settings.head_address or self.settings.node_address
         if self.settings.doctor:
-            await self.examination.judge(Deadline(HARD_STOP_S))
+            await self.examination.judge()
         own = self.node.own_address() if chosen else self.peers.roll.reached_address() or self.node.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
@@ -138,7 +137,7 @@ class _Head:
 
     async def _inspect(self, driver: Driver) -> None:
         if not self.settings.doctor:
-            await self.examination.judge(Deadline(HARD_STOP_S))
+            await self.examination.judge()
         hosts = {node.address: node.host for node in self.nodes}
         for seen in await driver.tasks(Deadline(_TASKS_TIMEOUT_S)):
             told = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_node.checks import cache, clock, debug, devices, gpus, limits, memory, network, places, rdma, vllm
+from verl_node.checks import cache, clock, debug, devices, gpus, limits, memory, network, places, rdma, vllm, work
 from verl_node.checks.answer import Outcome
 from verl_node.checks.check import Check
 from verl_node.errors import CheckFailed, NodeError, PermissionMissing
@@ -54,6 +54,8 @@ CHECKS: tuple[Check, ...] = (
     cache.cache_is_kept,
     cache.cache_has_room,
     cache.gated_model_has_a_token,
+    work.gpus_compute_alike,
+    work.gpus_sum_together,
 )
 BY_NAME = {check.name: check for check in CHECKS}
 

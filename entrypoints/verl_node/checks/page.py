@@ -28,7 +28,7 @@ def _login() -> list[Check]:
 
 def _table(checks: Iterable[Check]) -> str:
     rows = [
-        f"| {check.name} | {check.about} | {check.topic} | {check.limit_s:g} s | "
+        f"| {check.name}{' (deep)' if check.deep else ''} | {check.about} | {check.topic} | {check.limit_s:g} s | "
         f"{'' if check.threshold is None else f'{check.threshold:g}'} |"
         for check in checks
     ]

@@ -25,6 +25,7 @@ from verl_node.checks.facts import Facts
 from verl_node.settings import Settings
 
 HARD_STOP_S = 30.0
+DEEP_STOP_S = 180.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
@@ -39,7 +40,7 @@ class Run:
         self._process = process
         self._answers = answers
         self._began = time.monotonic()
-        self._stop_s = HARD_STOP_S if all(not check.deep for check in checks) else float("inf")
+        self._stop_s = DEEP_STOP_S if any(check.deep for check in checks) else HARD_STOP_S
 
     @classmethod
     def begin(cls, checks: Sequence[Check], settings: Settings, gpus: int) -> Run:
