@@ -19,7 +19,8 @@ _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
 BADLY = re.compile(
     rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]|srun: error"
     rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
-    rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED|Segmentation fault|Fatal Python error).*$"
+    rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED|Segmentation fault"
+    rb"|Fatal Python error).*$"
 )
 
 
