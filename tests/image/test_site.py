@@ -12,8 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import services
-import small_cell
 from docker import DockerClient
 
 from images import attestation, base, build, bundle, bundling, context, record
@@ -22,6 +20,7 @@ from images.engine import choose
 from images.errors import BundleBroken, CommandFailed
 from images.process import run
 from images.site import Site
+from tests.image import services, small_cell
 
 ROOT = Path(__file__).parents[2]
 TAG, BASE = "verljob-test-site:1", "verljob-test-site:base"
