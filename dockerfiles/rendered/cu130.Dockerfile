@@ -57,10 +57,10 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="6da19ec6a352"
+      verljob.template="778d3104a669"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
+RUN for place in /steps /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
  && if [ ! -s /lock.txt ]; then rm -f /lock.txt; fi

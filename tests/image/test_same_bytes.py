@@ -34,7 +34,7 @@ RUN --mount=type=secret,id=pip --mount=type=cache,target=/root/.cache/pip \
  && ln /opt/made/guard.py /opt/made/hard && chmod 0751 /opt/made/empty && rm -r /usr/share/doc /etc/motd
 {{ m.labels(spec, "0") }}
 
-{{ m.toolkit() }}
+{{ m.toolkit(spec) }}
 """
 
 
