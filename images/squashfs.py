@@ -40,20 +40,21 @@ def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path)
     flags = ["-tar", "-quiet", "-no-progress", "-noappend", *COMPRESSION, "-mkfs-time", str(created_s)]
     argv = ["mksquashfs", "-", str(target), *flags, "-root-mode", "755", "-root-uid", "0", "-root-gid", "0"]
     own = settings(config)
+    added = list(own)
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT) as packer,
     ):
         assert packer.stdin
         with suppress(BrokenPipeError):  # the packer has ended, and said why
-            _pour(archive, own, created_s, packer.stdin)
+            added += _pour(archive, own, created_s, packer.stdin)
         with suppress(BrokenPipeError):
             packer.stdin.close()
         code = packer.wait()
         said.seek(0)
         if code:
             raise CommandFailed(argv, code, said.read().decode(errors="replace"))
-    return list(own)
+    return added
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
@@ -67,8 +68,8 @@ def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
     return {"etc/environment": environment.encode(), "etc/fstab": b"", "etc/rc": script.encode()}
 
 
-def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes]) -> None:
-    """Write the image's tree as one tar: folders first, hard links after what they link to."""
+def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes]) -> list[str]:
+    """Write the image's tree as one tar, folders first; the folders that were made for ``own``."""
     with tarfile.open(archive) as image, tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as tree:
         names = layers(image)
         seen: dict[str, tuple[int, tarfile.TarInfo]] = {}
@@ -81,10 +82,16 @@ def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[byte
         for number, name in enumerate(names):
             with opened(image, name) as layer:
                 _pour_layer(layer, number, seen, own, tree)
+        missing = sorted({path.rpartition("/")[0] for path in own} - seen.keys())
+        for path in missing:
+            new = tarfile.TarInfo(path)
+            new.type, new.mode, new.mtime = tarfile.DIRTYPE, 0o755, created_s
+            tree.addfile(new)
         for path, content in own.items():
             new = tarfile.TarInfo(path)
             new.mode, new.size, new.mtime = 0o644, len(content), created_s
             tree.addfile(new, io.BytesIO(content))
+    return missing
 
 
 def _pour_layer(

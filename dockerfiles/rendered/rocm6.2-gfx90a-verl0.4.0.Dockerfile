@@ -86,10 +86,10 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="9ef7dcdad57d"
+      verljob.template="1b8d4e263fe9"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /debs /wheelhouse /wheels/* /wheels /root/.cache/pip /root/.cache; do \
+RUN for place in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
  && for place in /lock.txt /verl.txt; do \

@@ -37,6 +37,20 @@ CMD ["a  b"]
 """
 
 
+SMALL = "verljob-test-export:small"
+
+
+@pytest.fixture(scope="module")
+def small(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """An image of one file."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "file").write_text("one")
+    (folder / "Dockerfile").write_text('FROM scratch\nCOPY file /\nENV SAID="two words"\nENTRYPOINT ["/file"]\n')
+    run(choose().build_argv(["--tag", SMALL, str(folder)]), choose().environment)
+    yield daemon.images.get(SMALL)
+    daemon.images.remove(SMALL, force=True)
+
+
 @pytest.fixture(scope="module")
 def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """An image of layers that replace and remove what lies below."""
@@ -62,39 +76,42 @@ def test_archives_and_squashfs_hold_one_file_system(image: Image, tmp_path: Path
     assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
 
 
-def test_an_oci_archive_goes_where_it_is_taken_and_starts_as_the_image_does(image: Image, tmp_path: Path) -> None:
-    (archive,) = export.export(Request(SPEC, ["oci-archive"], NAME, "", tmp_path), Site())
+def test_an_oci_archive_goes_where_it_is_taken_and_starts_as_the_image_does(small: Image, tmp_path: Path) -> None:
+    (archive,) = export.export(Request(SPEC, ["oci-archive"], SMALL, "", tmp_path), Site())
 
     with tarfile.open(archive) as packed:
         (manifest,) = json.loads(packed.extractfile("index.json").read())["manifests"]  # type: ignore[union-attr]
-    told = json.loads(run(["skopeo", "inspect", "--config", f"oci-archive:{archive}:1"]))
+    told = json.loads(run(["skopeo", "inspect", "--config", f"oci-archive:{archive}:small"]))
 
-    assert manifest["annotations"]["org.opencontainers.image.ref.name"] == "1"
-    assert told["config"]["Entrypoint"] == ["/bin/echo"]
+    assert manifest["annotations"]["org.opencontainers.image.ref.name"] == "small"
+    assert told["config"]["Entrypoint"] == ["/file"]
     assert "SAID=two words" in told["config"]["Env"]
 
 
-def test_an_archive_comes_back_as_the_image_that_it_was(image: Image, tmp_path: Path) -> None:
-    (archive,) = export.export(Request(SPEC, ["docker-archive"], NAME, "", tmp_path), Site())
+def test_an_archive_comes_back_as_the_image_that_it_was(small: Image, daemon: DockerClient, tmp_path: Path) -> None:
+    (archive,) = export.export(Request(SPEC, ["docker-archive"], SMALL, "", tmp_path), Site())
+    daemon.images.remove(SMALL)
 
-    assert run([choose().client, "load", "--input", str(archive)]).split()[-1] == NAME
-    assert image.client.images.get(NAME).id == image.id  # type: ignore[union-attr]
+    assert run([choose().client, "load", "--input", str(archive)]).split()[-1] == SMALL
+    assert daemon.images.get(SMALL).id == small.id
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(image: Image, tmp_path: Path) -> None:
-    with pytest.raises(DiskTooSmall, match=r"as squashfs takes about 0\.3 GB in .*, and 0\.1 GB"):
-        export.archives(image, NAME, ["squashfs"], tmp_path, free=lambda _: 100_000_000)
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(small: Image, tmp_path: Path) -> None:
+    large = Image({**small.attrs, "Size": 20 * 10**9}, small.client)
+
+    with pytest.raises(DiskTooSmall, match=r"as squashfs takes about 50\.0 GB in .*, and 0\.1 GB"):
+        export.archives(large, SMALL, ["squashfs"], tmp_path, free=lambda _: 100_000_000)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_squashfs_that_came_out_otherwise_gets_no_name(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = squashfs.read
-    monkeypatch.setattr(squashfs, "read", lambda path: {**read(path), "more": read(path)["etc"]})
+    monkeypatch.setattr(squashfs, "read", lambda path: {**read(path), "more": read(path)["file"]})
 
-    with pytest.raises(ImageError, match=r"1 paths other than in verljob-test-export:1:\nmore: missing \|"):
-        export.archives(image, NAME, ["squashfs"], tmp_path)
+    with pytest.raises(ImageError, match=r"1 paths other than in verljob-test-export:small:\nmore: missing \|"):
+        export.archives(small, SMALL, ["squashfs"], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
