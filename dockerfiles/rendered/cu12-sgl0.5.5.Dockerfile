@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
-      verljob.template="1cb4cd1ce191"
+      verljob.template="af0cae0fdbc5"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.verl="0.7.0" \
-      verljob.template="7354d98ec303"
+      verljob.template="d77110671773"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

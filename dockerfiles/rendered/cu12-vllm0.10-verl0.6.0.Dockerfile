@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="4.55.4" \
       verljob.pin.verl="0.6.0" \
       verljob.pin.vllm="0.10.0" \
-      verljob.template="249fa24122fa"
+      verljob.template="b02be90238cf"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="200cb4a4ec0f"
+      verljob.template="15b8541a0a11"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

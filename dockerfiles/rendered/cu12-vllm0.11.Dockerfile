@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="3252d82fc794"
+      verljob.template="be0458630945"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.10.0" \
       verljob.pin.verl="0.7.1" \
       verljob.pin.vllm="0.17.0" \
-      verljob.template="a85037216bdf"
+      verljob.template="ef3e6a2cc540"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

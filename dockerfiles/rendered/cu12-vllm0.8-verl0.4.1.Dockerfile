@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="1b0b390bd607"
+      verljob.template="89f57c8ae895"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

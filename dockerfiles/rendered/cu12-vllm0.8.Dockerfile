@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="630f2ddf9445"
+      verljob.template="9dbfb68c0db6"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

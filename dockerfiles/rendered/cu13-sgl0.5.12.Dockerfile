@@ -54,7 +54,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.11.0" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
-      verljob.template="eb5da5e5cbc2"
+      verljob.template="7764adeeda73"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

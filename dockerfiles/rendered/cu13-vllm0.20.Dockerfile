@@ -57,7 +57,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.20.2" \
-      verljob.template="1425c0f1a5da"
+      verljob.template="e154d4968d36"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

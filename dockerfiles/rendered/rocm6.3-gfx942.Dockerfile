@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5" \
-      verljob.template="161815e4bc55"
+      verljob.template="ac873f938a99"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

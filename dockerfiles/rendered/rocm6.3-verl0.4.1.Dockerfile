@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5" \
-      verljob.template="62053c5dd448"
+      verljob.template="7b8c03fc3690"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

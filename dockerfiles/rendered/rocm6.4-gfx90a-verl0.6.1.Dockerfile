@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.10.1" \
-      verljob.template="5d3647bd6d88"
+      verljob.template="63bd55563324"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

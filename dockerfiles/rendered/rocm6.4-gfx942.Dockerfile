@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.10.1" \
-      verljob.template="9b222e52d84d"
+      verljob.template="a3040847a3f3"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.6.0" \
       verljob.pin.vllm="0.9.1" \
-      verljob.template="8bd9b0415dc9"
+      verljob.template="412c1026337b"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.9.1" \
-      verljob.template="742a5b8feb4d"
+      verljob.template="730e1a410040"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.10.1" \
-      verljob.template="d0d2ec0db868"
+      verljob.template="7871c8bc3fe8"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

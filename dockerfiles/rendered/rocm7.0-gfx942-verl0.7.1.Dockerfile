@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.7.1" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="0aa8d075b1a1"
+      verljob.template="db60dfab8d96"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="51013fc0edf5"
+      verljob.template="c79442c0ed5e"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="086b15157999"
+      verljob.template="e078a37b461d"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -56,7 +56,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.10.2" \
-      verljob.template="80f46c1ca708"
+      verljob.template="943c4a95303e"
 
 # The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
