@@ -46,8 +46,10 @@ def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path)
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT) as packer,
     ):
         assert packer.stdin
-        with suppress(BrokenPipeError):  # the packer has ended, and said why
-            added += _pour(archive, own, created_s, packer.stdin)
+        with suppress(
+            BrokenPipeError
+        ):  # it has all it wants, before tar's padding, or ended and said why
+            _pour(archive, own, created_s, packer.stdin, added)
         with suppress(BrokenPipeError):
             packer.stdin.close()
         code = packer.wait()
@@ -68,8 +70,8 @@ def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
     return {"etc/environment": environment.encode(), "etc/fstab": b"", "etc/rc": script.encode()}
 
 
-def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes]) -> list[str]:
-    """Write the image's tree as one tar, folders first; the folders that were made for ``own``."""
+def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes], added: list[str]) -> None:
+    """Write the image's tree as one tar, folders first; ``added`` gets the folders that are made for ``own``."""
     with tarfile.open(archive) as image, tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as tree:
         names = layers(image)
         seen: dict[str, tuple[int, tarfile.TarInfo]] = {}
@@ -83,6 +85,7 @@ def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[byte
             with opened(image, name) as layer:
                 _pour_layer(layer, number, seen, own, tree)
         missing = sorted({path.rpartition("/")[0] for path in own} - seen.keys())
+        added += missing
         for path in missing:
             new = tarfile.TarInfo(path)
             new.type, new.mode, new.mtime = tarfile.DIRTYPE, 0o755, created_s
@@ -91,7 +94,6 @@ def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[byte
             new = tarfile.TarInfo(path)
             new.mode, new.size, new.mtime = 0o644, len(content), created_s
             tree.addfile(new, io.BytesIO(content))
-    return missing
 
 
 def _pour_layer(

@@ -65,7 +65,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.transformers="4.56.1" \
       verljob.pin.verl="0.6.0" \
-      verljob.template="2ed7ef4fff7f"
+      verljob.template="265604c8b19f"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -16,7 +16,7 @@ import pytest
 from docker import DockerClient
 from packaging.utils import canonicalize_name
 
-from images import base, batch, build, difference, lock, report
+from images import base, batch, build, difference, lock, report, source
 from images.catalog import Catalog
 from images.engine import choose
 from images.errors import NotBuilt
@@ -133,13 +133,35 @@ def test_an_edit_is_told_with_its_file_size_and_change(
     steps, heard = built(CPU, idle_base, lines)
 
     packages = next(place for place, step in enumerate(steps, 1) if "lock.txt" in step.text)
-    after = [f"follows step {packages}"] * (len(steps) - packages)
-    assert [step.cause for step in steps] == [""] * (packages - 1) + ["lock.txt"] + after
+    later = ["lock.txt" if "lock.txt" in step.text else f"follows step {packages}" for step in steps[packages - 1 :]]
+    assert [step.cause for step in steps] == [""] * (packages - 1) + later
     assert "since the last build" in heard.verdicts[0]
     text = (report.REPORTS / f"{report.stem(TAG)}.txt").read_text()
     assert "ran: lock.txt" in text
     assert "/opt/verljob/python" in text
     assert (report.REPORTS / f"{report.stem(TAG)}.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_layer(
+    daemon: DockerClient, idle_base: str, tmp_path: Path
+) -> None:
+    (tmp_path / "verl/version").mkdir(parents=True)
+    (tmp_path / "verl/version/version").write_text("0.9.1\n")
+    (tmp_path / "verl/__init__.py").write_text(f"x = {time.time_ns()}\n")
+    spec, of = source.chosen(CPU, str(tmp_path), False, lambda _: {})
+    heard, layers = Heard(), []
+    for line in ("", "y = 2\n"):
+        with (tmp_path / "verl/__init__.py").open("a") as file:
+            file.write(line)
+        image = build.build(spec, Site.here(), [TAG], from_base=idle_base, verl=of, progress=heard)
+        layers.append(daemon.images.get(image).attrs["RootFS"]["Layers"])
+
+    told = report.read(TAG)
+    assert told
+    ran = [step for step in told["steps"] if not step["cached"] and not step["text"].startswith("FROM ")]
+    assert [(step["text"], step["cause"]) for step in ran] == [("COPY verl/ /opt/verl/", "verl/verl/__init__.py")]
+    assert layers[0][:-1] == layers[1][:-1]
+    assert layers[0][-1] != layers[1][-1]
 
 
 def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
