@@ -99,6 +99,17 @@ def lock_variant(_: Context, variant: str = "") -> None:
         say("\n".join(map(str, chosen)))
 
 
+@task(name="pins", help={"check": "read files alone", "update": "ask indexes, registries and mirrors again"})
+def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
+    """Tell what is pinned and what is not known yet; 1 where something should be and is not."""
+    from images import pins
+
+    with reported():
+        for line in pins.update(Catalog.read()) if update else ():
+            say(line)
+        say(pins.check(Catalog.read()) if check or not update else "review: git diff images/, then invoke render")
+
+
 @task(
     name="build",
     help={
@@ -289,6 +300,7 @@ namespace = Collection(
     show_images,
     render_dockerfiles,
     lock_variant,
+    show_pins,
     build_image,
     push_image,
     state_image,

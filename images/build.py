@@ -11,8 +11,9 @@ from pathlib import Path
 
 from images import base, context, record, wheels
 from images.catalog import Catalog
-from images.compatibility import refuse_impossible
+from images.compatibility import refuse_engine, refuse_impossible
 from images.engine import Engine, choose, daemon
+from images.errors import BaseUnreachable
 from images.process import stream
 from images.spec import ImageSpec
 
@@ -79,7 +80,7 @@ def build(spec: ImageSpec, site: Site, tags: Sequence[str], *, from_base: str = 
     ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own lock.
     """
     refuse_impossible(spec)
-    daemon()
+    refuse_engine(spec, daemon().version())
     engine = choose()
     reference, started = _base(spec, engine, from_base, site), record.now()
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
@@ -119,15 +120,23 @@ def _torch(spec: ImageSpec, site: Site) -> list[Path]:
         return []
     cache = context.STAGED / "wheels"
     environment = site.pip_environment()
-    return [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment)]
+    return [
+        wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment, machine=spec.machine)
+    ]
 
 
 def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     if spec.base_made and not asked:
         return base.ensure(spec.base, spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
-    reference = asked or spec.base
+    reference = asked or spec.base_pinned
     if not base.present(reference):
-        base.pull(engine, reference)
+        try:
+            base.pull(engine, reference)
+        except BaseUnreachable:
+            # One that was loaded from an archive has its tag and no digest.
+            if reference == spec.base or not base.present(spec.base):
+                raise
+            return spec.base
     return reference
 
 

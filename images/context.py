@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from images import apt
 from images import lock as locks
 from images.errors import ImageError
 from images.render import TEMPLATES, dockerfile, revision
@@ -18,6 +19,7 @@ from images.spec import ImageSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGED = ROOT / ".build" / "images"
+STEPS = ("guard.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 
 
@@ -37,7 +39,9 @@ def stage(spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None 
     for each in ("steps", "wheelhouse", "toolkit/python"):
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
-    shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
+    for step in STEPS:
+        shutil.copy2(TEMPLATES / step, folder / "steps")
+    (folder / "apt.txt").write_text(apt.text(spec), encoding="utf-8")
     shutil.copy2(lock or locks.path(spec), folder / "lock.txt")
     for wheel in wheels:
         _link(wheel, folder / "wheelhouse" / wheel.name)

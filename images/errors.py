@@ -11,6 +11,7 @@ ImageError
 ├── TorchUnavailable        no CPU build of torch
 ├── PushFailed              the registry did not take the image
 ├── RegistryFailed          the registry did not answer as the distribution API says
+├── NotPinned               something that a cell takes from elsewhere has no version or hash
 └── NotTrusted              what is stated of an image is missing, broken, or not true
 """
 
@@ -81,6 +82,13 @@ class PushFailed(ImageError):
 
 class RegistryFailed(ImageError):
     """The registry cannot be asked, or refused."""
+
+
+class NotPinned(ImageError):
+    """A cell would take something from elsewhere that may be another thing tomorrow."""
+
+    def __init__(self, wrong: Sequence[str]) -> None:
+        super().__init__("\n  ".join(["not pinned:", *wrong]))
 
 
 class NotTrusted(ImageError):

@@ -1,15 +1,11 @@
 # Rendered from dockerfiles/cpu.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cpu-verl0.9.0` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant cpu-verl0.9.0` stages its context: steps/, apt.txt, lock.txt, wheelhouse/, toolkit/.
 ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE}
 
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
- && apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive sh /steps/apt.sh /apt.txt ca-certificates python3 python3-venv tini
 RUN python3 -m venv /opt/venv \
  && echo /opt/verljob/python > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
 ENV PATH=/opt/venv/bin:$PATH
@@ -73,7 +69,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
-      verljob.template="a8097fcbdf13"
+      verljob.template="dc3da1e7a0a2"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -1,17 +1,13 @@
 # Rendered from dockerfiles/cuda.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cu12-vllm0.17` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant cu12-vllm0.17` stages its context: steps/, apt.txt, lock.txt, wheelhouse/, toolkit/.
 ARG BASE=docker.io/verlai/verl:vllm017.dev2
 FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
- && apt-get update \
- && apt-get install --yes --no-install-recommends tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive sh /steps/apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
@@ -46,7 +42,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.10.0" \
       verljob.pin.verl="0.7.1" \
       verljob.pin.vllm="0.17.0" \
-      verljob.template="31e7832fcfdf"
+      verljob.template="c1486461e2e2"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -1,6 +1,6 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm6.2-gfx90a-verl0.4.0` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
-ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4
+# `invoke build --variant rocm6.2-gfx90a-verl0.4.0` stages its context: steps/, apt.txt, lock.txt, wheelhouse/, toolkit/.
+ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4@sha256:ccbb74cc9e7adecb8f7bdab9555f7ac6fc73adb580836c2a35ca96ff471890d8
 
 # vllm 0.6.3 in place of the base's: verl 0.3.0.post1 to 0.4.1 raise on vLLM 0.6.4. The commit's hash is its checksum.
 FROM ${BASE} AS vllm
@@ -22,13 +22,9 @@ FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
- && apt-get update \
- && apt-get install --yes --no-install-recommends tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive sh /steps/apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
@@ -57,6 +53,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       org.opencontainers.image.version="0.4.0-rocm6.2-gfx90a" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4" \
+      org.opencontainers.image.base.digest="sha256:ccbb74cc9e7adecb8f7bdab9555f7ac6fc73adb580836c2a35ca96ff471890d8" \
       verljob.platform="rocm" \
       verljob.variant="rocm6.2-gfx90a-verl0.4.0" \
       verljob.rollout="vllm" \
@@ -68,7 +65,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="3867deed61c1"
+      verljob.template="7b51450238a7"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

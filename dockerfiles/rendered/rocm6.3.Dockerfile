@@ -1,18 +1,14 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm6.3` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant rocm6.3` stages its context: steps/, apt.txt, lock.txt, wheelhouse/, toolkit/.
 ARG BASE=docker.io/rocm/vllm:rocm6.3.1_vllm_0.8.5_20250513
 
 FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
- && apt-get update \
- && apt-get install --yes --no-install-recommends tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive sh /steps/apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
@@ -49,7 +45,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5" \
-      verljob.template="a4d30027f2c1"
+      verljob.template="8da1f5f4153e"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

@@ -1,18 +1,14 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm7.0` stages its context: steps/, lock.txt, wheelhouse/, toolkit/.
+# `invoke build --variant rocm7.0` stages its context: steps/, apt.txt, lock.txt, wheelhouse/, toolkit/.
 ARG BASE=docker.io/rocm/vllm:rocm7.0.0_vllm_0.11.1_20251024
 
 FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \
- && apt-get update \
- && apt-get install --yes --no-install-recommends tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/*
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive sh /steps/apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=cache,target=/root/.cache/pip \
@@ -49,7 +45,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="2dac40e44f24"
+      verljob.template="321ead61771d"
 
 # The toolkit comes last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/

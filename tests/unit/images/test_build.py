@@ -102,7 +102,14 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_context_holds_what_its_dockerfile_mounts_and_nothing_else(staged: Path) -> None:
-    assert {path.name for path in staged.iterdir()} == {"Dockerfile", "lock.txt", "steps", "toolkit", "wheelhouse"}
+    assert {path.name for path in staged.iterdir()} == {
+        "Dockerfile",
+        "apt.txt",
+        "lock.txt",
+        "steps",
+        "toolkit",
+        "wheelhouse",
+    }
     assert not list(staged.rglob("__pycache__"))
     assert {path.name for path in (staged / "toolkit/python").iterdir()} == {"verl_node", "verl_cpu"}
 

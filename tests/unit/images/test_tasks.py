@@ -21,6 +21,7 @@ def flags(name: str) -> set[str]:
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
+        ("pins", {"check", "update"}),
     ],
 )
 def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
