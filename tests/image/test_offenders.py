@@ -1,7 +1,7 @@
 """Twenty packages that ask for another torch than the base's, tried on a finished ROCm image: none of them gets it.
 
-Name, version and requirement are those of the packages' METADATA on PyPI, read on 2026-11-22; the wheels are stubs that ask
-for nothing else. Beside them lie stubs of the torches that they would bring.
+Name, version and requirement are those of the packages' METADATA on PyPI, read on 2026-11-22; the wheels are stubs that
+ask for nothing else. Beside them lie stubs of the torches that they would bring.
 """
 
 from __future__ import annotations
