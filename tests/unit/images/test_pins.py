@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from images import apt, bases, lock, pins, wheels
+from images import apt, bases, lock, metadata, pins, wheels
 from images.catalog import Catalog
 from images.errors import ImageError, NotPinned
 from images.spec import ImageSpec
@@ -39,7 +40,6 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for spec in (CPU, ROCM):
         (tmp_path / lock.path(spec).name).write_bytes(lock.path(spec).read_bytes())
     monkeypatch.setattr(lock, "LOCKS", tmp_path)
-    monkeypatch.setattr(lock.path, "__defaults__", (tmp_path,))
     return tmp_path
 
 
@@ -111,6 +111,33 @@ def test_a_registry_that_is_silent_is_asked_once_and_what_was_known_stays(
     assert asked == ["r.example/a:1"]
     assert set(failed) == {"r.example/a:1", "r.example/b:1"}
     assert bases.read(path)["r.example/a:1"].digest == "sha256:old"
+
+
+def test_whom_an_update_could_not_ask_is_told_and_the_others_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answers(name: str) -> Callable[..., Path]:
+        def answer(*_: object) -> Path:
+            asked.append(name)
+            return Path(name)
+
+        return answer
+
+    def silent(spec: ImageSpec) -> Path:
+        raise ImageError(f"no mirror for {spec.variant}")
+
+    monkeypatch.setattr(metadata, "update", answers("metadata"))
+    monkeypatch.setattr(bases, "update", lambda _: {"r.example/a:1": "r.example does not answer"})
+    monkeypatch.setattr(apt, "update", silent)
+    monkeypatch.setattr(wheels, "update", answers("wheels"))
+    monkeypatch.setattr(lock, "write_all", lambda _: [Path("a.txt")])
+
+    told = list(pins.update(of(CPU, ROCM)))
+
+    assert "r.example/a:1: r.example does not answer" in told
+    assert "bookworm-x86_64.txt: no mirror for cpu" in told
+    assert asked == ["metadata", "metadata", "wheels"]
+    assert told[-1] == "a.txt"
 
 
 PACKAGES = """Package: tini
