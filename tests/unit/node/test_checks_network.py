@@ -26,7 +26,6 @@ WORKER = {
     "VERLJOB_PLATFORM": "cuda",
     "VERLJOB_HEAD_NODE": "n1",
 }
-HEAD = {**WORKER, "SLURM_NODEID": "0"}
 
 
 @pytest.fixture
@@ -97,15 +96,26 @@ def test_a_bridge_and_loopback_are_no_address_for_a_node(tmp_path: Path, monkeyp
 def test_a_port_that_is_closed_refuses_and_one_behind_a_firewall_does_not_answer(
     error: OSError | None, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def connect(*_: Any, **__: Any) -> socket.socket:
-        if error:
+    environ = {**WORKER, "VERLJOB_HEAD_PORTS": "20000,20001,20002"}
+
+    def connect(target: tuple[str, int], **__: Any) -> socket.socket:
+        if error and target[1] == 20001:
             raise error
         return socket.socket()
 
     monkeypatch.setattr(socket, "create_connection", connect)
 
-    assert severity(network.head_port_is_open, WORKER) == wanted
-    assert severity(network.head_port_is_open, HEAD) == "ok"
+    assert severity(network.head_port_is_open, environ) == wanted
+    assert severity(network.head_port_is_open, {**environ, "SLURM_NODEID": "0"}) == "ok"
+
+
+def test_a_head_that_cannot_be_reached_at_all_is_no_firewall(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any, **__: Any) -> socket.socket:
+        raise socket.timeout("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+
+    assert severity(network.head_port_is_open, WORKER) == "ok"
 
 
 def test_a_real_port_that_nobody_listens_on_is_open() -> None:
