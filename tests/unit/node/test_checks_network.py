@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verl_node.checks import limits, network, rdma
+from verl_node.checks import CHECKS, limits, nccl, network, rdma
 from verl_node.checks.check import Check
 from verl_node.fabric import links
 from verl_node.settings import Settings
@@ -150,7 +150,8 @@ def test_what_does_not_fit_the_network_is_told_with_its_fix(
 ) -> None:
     recorded(tree)
 
-    found = getattr(rdma, check)(Settings.from_env({**WORKER, **environ}), 8)
+    (chosen,) = (one for one in CHECKS if one.name.endswith(f".{check}"))
+    found = chosen(Settings.from_env({**WORKER, **environ}), 8)
 
     assert found.severity in ("warn", "fail")
     assert told in found.seen
@@ -172,9 +173,9 @@ def test_what_fits_is_let_pass(tree: str, environ: dict[str, str], recorded: Cal
 
     for check in (
         rdma.ports_are_up,
-        rdma.hcas_that_are_named_exist,
-        rdma.gid_index_fits,
-        rdma.interfaces_that_are_named_exist,
+        nccl.hcas_that_are_named_exist,
+        nccl.gid_index_fits,
+        nccl.interfaces_that_are_named_exist,
         rdma.devices_are_in_the_container,
         rdma.nothing_falls_back_to_tcp,
     ):
@@ -203,10 +204,10 @@ def test_amds_settings_and_the_memory_lock_are_asked_of_their_platforms(
 ) -> None:
     recorded("docker_bridge_first")
     rocm = {**WORKER, "VERLJOB_PLATFORM": "rocm"}
-    assert severity(rdma.amd_settings_are_made, {**rocm, "RCCL_MSCCL_ENABLE": "1"}) == "warn"
+    assert severity(nccl.amd_settings_are_made, {**rocm, "RCCL_MSCCL_ENABLE": "1"}) == "warn"
     right = {"RCCL_MSCCL_ENABLE": "0", "HSA_NO_SCRATCH_RECLAIM": "1"}
-    assert severity(rdma.amd_settings_are_made, {**rocm, **right}) == "ok"
-    assert severity(rdma.amd_settings_are_made, WORKER) == "ok"
+    assert severity(nccl.amd_settings_are_made, {**rocm, **right}) == "ok"
+    assert severity(nccl.amd_settings_are_made, WORKER) == "ok"
 
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (65536, 65536))
     assert severity(limits.memory_can_be_locked, WORKER) == "warn"
