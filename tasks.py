@@ -116,6 +116,17 @@ def show_site(_: Context, site: str = "") -> None:
         say(vocabulary.table(found))
 
 
+@task(name="pins", help={"check": "read files alone", "update": "ask indexes, registries and mirrors again"})
+def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
+    """Tell what is pinned and what is not known yet; 1 where something should be and is not."""
+    from images import pins
+
+    with reported():
+        for line in pins.update(Catalog.read()) if update else ():
+            say(line)
+        say(pins.check(Catalog.read()) if check or not update else "review: git diff images/, then invoke render")
+
+
 @task(
     name="build",
     auto_shortflags=False,  # Invoke would run out of letters
@@ -437,6 +448,7 @@ namespace = Collection(
     show_site,
     render_dockerfiles,
     lock_variant,
+    show_pins,
     build_image,
     make_bundle,
     compare_images,

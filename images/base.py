@@ -38,9 +38,9 @@ def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None,
     return reference
 
 
-def known(reference: str, made: str = "") -> str:
-    """The first of the two that the daemon has, else ``reference``."""
-    return next((each for each in (reference, made) if each and present(each)), reference)
+def known(*references: str) -> str:
+    """The first that the daemon has, else the first."""
+    return next((each for each in references if each and present(each)), references[0])
 
 
 def present(reference: str) -> bool:

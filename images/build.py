@@ -14,9 +14,9 @@ from docker.models.images import Image
 from images import base, context, disk, freshness, labels, report, reproducible, wheels
 from images.bundle import Bundle
 from images.catalog import Catalog
-from images.compatibility import refuse_impossible
+from images.compatibility import refuse_engine, refuse_impossible
 from images.engine import Engine, choose, daemon
-from images.errors import BundleBroken
+from images.errors import BaseUnreachable, BundleBroken
 from images.making import Making
 from images.progress import Progress, Whole
 from images.running import Running
@@ -47,7 +47,7 @@ def build(
     builds even where nothing changed. The report goes to .build/reports.
     """
     refuse_impossible(spec)
-    daemon()
+    refuse_engine(spec, daemon().version())
     engine, progress = choose(), progress or Whole()
     builder = reproducible.builder() if same_bytes else freshness.by_docker(engine)
     if bundle:
@@ -89,22 +89,31 @@ def torch_of(spec: ImageSpec, site: Site) -> list[Path]:
         return []
     cache = context.STAGED / "wheels"
     environment = site.pip_environment()
-    return [wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment)]
+    return [
+        wheels.torch_cpu(spec.installs["torch"], spec.python, cache, site.wheelhouse, environment, machine=spec.machine)
+    ]
 
 
 def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     """A reference by which this machine has the base: ``asked``, or the catalog's, from where the site has it."""
     if spec.base_made and not asked:
         return base.ensure(site.mirrored(spec.base), spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
-    reference = asked or site.mirrored(spec.base)
-    if not base.present(reference):
+    reference = asked or site.mirrored(spec.base_pinned)
+    if base.present(reference):
+        return reference
+    try:
         base.pull(engine, reference)
+    except BaseUnreachable:
+        # One that was loaded from an archive has its tag and no digest.
+        if asked or not base.present(loaded := base.known(site.mirrored(spec.base), spec.base)):
+            raise
+        return loaded
     return reference
 
 
 def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str) -> str:
     """The base of a build; DiskTooSmall where it is not here and there is no room for it and what is built on it."""
-    wanted = asked or base.known(site.mirrored(spec.base), spec.base_made)
+    wanted = asked or base.known(site.mirrored(spec.base_pinned), site.mirrored(spec.base), spec.base, spec.base_made)
     if not base.present(wanted):
         disk.for_build(spec, wanted, last)
     return base_of(spec, engine, asked, site)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from images import context, lock, render
+from images import apt, context, lock, render, wheels
 from images.base import present
 from images.engine import Engine, daemon
 from images.errors import BundleBroken
@@ -111,18 +110,16 @@ class Bundle:
         return missing + strange + [f"{name} is damaged" for name in now if now[name] != self.files[name]]
 
 
-def dockerfile(spec: ImageSpec) -> str:
-    """What collects the downloads of a build: the packages that the variant's Dockerfile asks for, and its lock's."""
-    asked = re.findall(r"apt-get install --yes --no-install-recommends (.+) \\\n", render.dockerfile(spec))
-    return render.bundle(spec, " ".join(asked))
-
-
 def inputs(spec: ImageSpec) -> dict[str, str]:
-    """What decides which files a build of this variant downloads, each as a hash."""
-    apart = json.dumps([spec.installs.get("torch"), *map(asdict, spec.replaces.values())], sort_keys=True)
-    sources = hashlib.sha256((dockerfile(spec) + apart).encode()).hexdigest()
+    """What decides which files a build of this cell downloads, each as a hash."""
+    torch = spec.installs.get("torch", "")
+    apart = [wheels.pinned(torch, spec.python, spec.machine) if torch else [], *map(asdict, spec.replaces.values())]
+    sources = json.dumps([render.bundle(spec), torch, apart, apt.text(spec)], sort_keys=True)
     locked = lock.path(spec)
-    return {"set of sources": sources, "lock": hash_of(locked) if locked.is_file() else ""}
+    return {
+        "set of sources": hashlib.sha256(sources.encode()).hexdigest(),
+        "lock": hash_of(locked) if locked.is_file() else "",
+    }
 
 
 def hashes(folder: Path, names: list[str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock
     reference = build.base_of(spec, engine, from_base, site)
     with context.alone(spec):
         folder = context.stage(spec, reference, [], lock)
-        (folder / "Dockerfile").write_text(bundle.dockerfile(spec), encoding="utf-8")
+        (folder / "Dockerfile").write_text(render.bundle(spec), encoding="utf-8")
         shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
             words = ["--build-arg", f"BASE={reference}", *site.secrets(spec, Path(private)), str(folder)]
@@ -33,7 +33,7 @@ def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock
     for wheel in build.torch_of(spec, site):
         context.link(wheel, output / bundle.WHEELS / wheel.name)
     sources(spec, site, output / bundle.GIT)
-    base = {"reference": reference, "id": str(daemon().images.get(reference).id)}
+    base = {"reference": reference.partition("@")[0], "id": str(daemon().images.get(reference).id)}
     _save(engine, base["id"], output / bundle.BASE)
     names = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
     return Bundle(output, spec.variant, bundle.inputs(spec), base, bundle.hashes(output, names)).write()

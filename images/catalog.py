@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ else:
 
 from packaging.version import Version
 
-from images import families
+from images import bases, families
 from images.errors import CatalogError, UnknownVariant
 from images.spec import ImageSpec
 
@@ -43,7 +44,7 @@ class Catalog:
             raise CatalogError(f"{path}: {mistake}") from mistake
         if missing := {"defaults", "kinds", "releases", "families"} - set(tables):
             raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
-        return cls(dict(_specs(tables)), tables["defaults"])
+        return cls(dict(_specs(tables, bases.read(path.with_name("bases.json")))), tables["defaults"])
 
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> ImageSpec:
         """The cell by name, else the platform's default, else the platform's newest for another rollout engine."""
@@ -80,10 +81,12 @@ class Catalog:
         return spec
 
 
-def _specs(tables: dict[str, Any]) -> Iterator[tuple[str, ImageSpec]]:
+def _specs(tables: dict[str, Any], known: dict[str, bases.Base]) -> Iterator[tuple[str, ImageSpec]]:
     seen = set()
     for name, table in families.cells(tables):
         if name in seen:
             raise CatalogError(f"two cells are named {name}")
         seen.add(name)
-        yield name, ImageSpec.from_table(name, table)
+        spec = ImageSpec.from_table(name, table)
+        base = known.get(spec.base, bases.Base())
+        yield name, replace(spec, base_digest=base.digest, base_layers=base.layers)

@@ -6,13 +6,15 @@ the catalog says so under `outside`, with the place to read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from images import metadata
+from images.apt import ARCHITECTURES
 from images.catalog import Catalog
 from images.errors import Incompatible
 from images.spec import ImageSpec
@@ -23,6 +25,7 @@ BUILT_FOR_CUDA = {
     "flash-attn", "flashinfer-python", "transformer-engine", "bitsandbytes", "deep-ep",
 }  # fmt: skip
 CUDA_NAMES = ("nvidia-", "cuda-", "cupy-cuda")
+FIRST_WITH_ZSTD = Version("23.0")  # moby's notes of 23.0; 20.10 says "invalid tar header"
 
 
 def refuse_impossible(spec: ImageSpec, others: Iterable[ImageSpec] | None = None) -> None:
@@ -30,6 +33,22 @@ def refuse_impossible(spec: ImageSpec, others: Iterable[ImageSpec] | None = None
     if reasons := wrong_with(spec):
         instead = _instead(spec, Catalog.read().variants.values() if others is None else others)
         raise Incompatible(" ".join([f"{spec.variant} cannot work:", *reasons, *instead]))
+
+
+def refuse_engine(spec: ImageSpec, engine: Mapping[str, Any]) -> None:
+    """Raise Incompatible where the daemon of this `docker version` can neither pull the base nor run it."""
+    version, machine = str(engine["Version"]), str(engine["Arch"])
+    if machine != ARCHITECTURES[spec.machine]:
+        raise Incompatible(
+            f"{spec.variant} is for {spec.machine}, the engine here is {machine}: build it on a machine of its own, or "
+            f"take a cell for {machine} (docs/tags.md)."
+        )
+    if spec.base_layers == "zstd" and Version(version.partition("-")[0].partition("+")[0]) < FIRST_WITH_ZSTD:
+        raise Incompatible(
+            f"the layers of {spec.base} are compressed with zstd, which Docker reads from {FIRST_WITH_ZSTD} on; the "
+            f"engine here is {version}. Name a copy with gzip layers with --base, such as `skopeo copy "
+            "--dest-compress-format gzip` makes."
+        )
 
 
 def wrong_with(spec: ImageSpec) -> list[str]:

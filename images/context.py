@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from images import apt, source
 from images import lock as locks
-from images import source
 from images.errors import ImageError
 from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGED = ROOT / ".build" / "images"
+STEPS = ("guard.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 
 
@@ -43,7 +44,9 @@ def stage(
     for each in ("steps", "wheelhouse", "debs", "git", "toolkit/python"):
         (folder / each).mkdir(parents=True)
     (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
-    shutil.copy2(TEMPLATES / "guard.py", folder / "steps")
+    for step in STEPS:
+        shutil.copy2(TEMPLATES / step, folder / "steps")
+    (folder / "apt.txt").write_text(apt.text(spec), encoding="utf-8")
     rest, of_verl = locks.without((lock or locks.path(spec.released)).read_text(encoding="utf-8"), "verl")
     (folder / "lock.txt").write_text(rest, encoding="utf-8")
     (folder / "verl.txt").write_text(of_verl, encoding="utf-8")

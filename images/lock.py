@@ -52,11 +52,11 @@ def inputs(spec: ImageSpec) -> dict[str, Any]:
     }
 
 
-def path(spec: ImageSpec, folder: Path = LOCKS) -> Path:
+def path(spec: ImageSpec, folder: Path | None = None) -> Path:
     """Where a cell's lock lies."""
     digest = hashlib.sha256(json.dumps(inputs(spec), sort_keys=True).encode()).hexdigest()[:6]
     parts = [f"verl{spec.installs['verl']}", f"py{spec.python}", f"torch{spec.pins['torch']}", spec.machine, digest]
-    return folder / f"{'-'.join(parts)}.txt"
+    return (folder or LOCKS) / f"{'-'.join(parts)}.txt"
 
 
 def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
@@ -110,9 +110,9 @@ def without_base(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> I
         yield " ".join([f"{name}=={each['version']}", *(f"--hash=sha256:{value}" for value in hashes)])
 
 
-def locked(spec: ImageSpec, folder: Path = LOCKS) -> dict[str, str]:
+def locked(spec: ImageSpec) -> dict[str, str]:
     """Package to version of a cell's lock."""
-    lines = path(spec, folder).read_text(encoding="utf-8").splitlines()
+    lines = path(spec).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
     return {found[1]: found[2] for found in pins if found}
 

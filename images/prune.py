@@ -23,7 +23,7 @@ from images.steps import parse
 
 LABEL = "verljob.variant"
 # Words that only our own steps have, of whatever version of a template.
-MARKS = ("/opt/verljob", "/steps/guard.py", "verljob.pth")
+MARKS = ("/opt/verljob", "/steps/guard.py", "/apt.sh /apt.txt", "verljob.pth")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from images.spec import ImageSpec
 TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 SUFFIX = ".Dockerfile"
-SHARED = ("macros.j2", "guard.py")  # what every platform's template brings into its build
+SHARED = ("macros.j2", "guard.py", "apt.sh")  # what every platform's template brings into its build
 
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
@@ -24,16 +24,15 @@ def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
     return template.render(spec=spec, template_revision=revision(spec, templates))
 
 
-def bundle(spec: ImageSpec, packages: str, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile that collects what a build of the cell downloads, the distribution's ``packages`` first."""
-    return _environment(templates).get_template("bundle.j2").render(spec=spec, packages=packages)
+def bundle(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
+    """The Dockerfile that collects what a build of the cell downloads."""
+    return _environment(templates).get_template("bundle.j2").render(spec=spec)
 
 
 def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
     """What a cell is rendered from, as 12 hex digits: the templates' text and the cell's table."""
     digest = hashlib.sha256(json.dumps(vars(spec), sort_keys=True, default=vars).encode())
-    for name in (f"{spec.platform}.j2", *SHARED):
-        digest.update((templates / name).read_bytes())
+    digest.update(_text(templates, spec.platform))
     return digest.hexdigest()[:12]
 
 
@@ -53,11 +52,17 @@ def write_all(catalog: Catalog, folder: Path = RENDERED) -> list[Path]:
 
 
 @cache
+def _text(templates: Path, platform: str) -> bytes:
+    return b"".join((templates / name).read_bytes() for name in (f"{platform}.j2", *SHARED))
+
+
+@cache
 def _environment(templates: Path) -> Environment:
-    # Jinja looks at the templates' times on every use; made once, since to compile them takes as long as 30 cells.
+    # Made once: to compile the templates takes longer than to render all cells.
     return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
+        auto_reload=False,
         autoescape=False,  # noqa: S701  a Dockerfile is not HTML
     )

@@ -84,7 +84,7 @@ class Site:
     def _sources(self, spec: ImageSpec) -> list[str]:
         """apt's, where they are not the base's own."""
         if self.offline:
-            return ["deb [trusted=yes] file:/debs ./"]  # checked by bundle.json's sha256
+            return ["deb [trusted=yes] copy:/debs ./"]  # copied as if fetched, to be checked: dockerfiles/apt.sh
         return [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites] if self.apt_mirror else []
 
     def _pip(self) -> list[str]:

@@ -42,6 +42,7 @@ class ImageSpec:
     base: str
     apt_mirror: str
     apt_suites: Sequence[str]
+    apt_packages: Sequence[str]
     python: str
     rollout: str
     machine: str
@@ -50,6 +51,8 @@ class ImageSpec:
     imports: Sequence[str]
     protected: Sequence[str]
     sources: Sequence[str]
+    base_digest: str = ""  # of images/bases.json, where a registry was asked
+    base_layers: str = ""  # how they are compressed, of the same place
     base_made: str = ""
     has: Mapping[str, str] = field(default_factory=dict)
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -83,6 +86,11 @@ class ImageSpec:
         verl = self.installs["verl"]
         of_source = f"-{self.source}" if self.source else ""
         return f"{verl}-{self.variant.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
+
+    @property
+    def base_pinned(self) -> str:
+        """The base by its digest, where that is known."""
+        return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
 
     @property
     def pins(self) -> dict[str, str]:

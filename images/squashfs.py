@@ -46,9 +46,7 @@ def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path)
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT) as packer,
     ):
         assert packer.stdin
-        with suppress(
-            BrokenPipeError
-        ):  # it has all it wants, before tar's padding, or ended and said why
+        with suppress(BrokenPipeError):  # it has all it wants, before tar's padding, or ended and said why
             _pour(archive, own, created_s, packer.stdin, added)
         with suppress(BrokenPipeError):
             packer.stdin.close()

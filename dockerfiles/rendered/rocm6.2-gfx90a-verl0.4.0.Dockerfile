@@ -1,7 +1,7 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm6.2-gfx90a-verl0.4.0` stages its context: steps/, lock.txt, verl.txt, wheelhouse/, debs/,
-# git/, toolkit/, with --verl also verl/.
-ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4
+# `invoke build --variant rocm6.2-gfx90a-verl0.4.0` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
+ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4@sha256:ccbb74cc9e7adecb8f7bdab9555f7ac6fc73adb580836c2a35ca96ff471890d8
 
 # vllm 0.6.3 in place of the base's: verl 0.3.0.post1 to 0.4.1 raise on vLLM 0.6.4. The commit's hash is its checksum.
 FROM ${BASE} AS vllm
@@ -23,14 +23,10 @@ FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 \
- && apt-get update \
- && apt-get install --yes --no-install-recommends tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -86,13 +82,13 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="6b0e41dd6c2f"
+      verljob.template="9dbd9da5f338"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
- && for place in /lock.txt /verl.txt; do \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
         [ -s "$place" ] || rm -f "$place"; \
     done
 

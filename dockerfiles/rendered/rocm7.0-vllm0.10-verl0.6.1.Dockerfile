@@ -1,20 +1,16 @@
 # Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
-# `invoke build --variant rocm7.0-vllm0.10-verl0.6.1` stages its context: steps/, lock.txt, verl.txt, wheelhouse/, debs/,
-# git/, toolkit/, with --verl also verl/.
+# `invoke build --variant rocm7.0-vllm0.10-verl0.6.1` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
 ARG BASE=docker.io/rocm/vllm:rocm7.0.0_vllm_0.10.2_20251006
 
 FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
-# hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
-    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 \
- && apt-get update \
- && apt-get install --yes --no-install-recommends tini \
- && apt-get clean \
- && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -67,13 +63,13 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.10.2" \
-      verljob.template="a243c584996a"
+      verljob.template="a3270cad3df7"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
         [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
     done \
- && for place in /lock.txt /verl.txt; do \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
         [ -s "$place" ] || rm -f "$place"; \
     done
 

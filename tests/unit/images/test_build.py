@@ -80,7 +80,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_context_holds_what_its_dockerfile_mounts_and_nothing_else(staged: Path) -> None:
-    mounted = {"steps", "lock.txt", "verl.txt", "wheelhouse", "debs", "git", "toolkit"}
+    mounted = {"steps", "apt.txt", "lock.txt", "verl.txt", "wheelhouse", "debs", "git", "toolkit"}
     assert {path.name for path in staged.iterdir()} == {"Dockerfile", *mounted}
     assert not list(staged.rglob("__pycache__"))
     assert {path.name for path in (staged / "toolkit/python").iterdir()} == {"verl_node", "verl_cpu"}

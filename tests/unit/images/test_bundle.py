@@ -109,22 +109,22 @@ def test_without_a_network_pip_apt_and_git_look_at_the_context_alone(tmp_path: P
 
     pip, apt, git, sources = ((tmp_path / name).read_text().splitlines() for name in ("pip", "apt", "git", "sources"))
     assert pip[2:] == ["no-index = true", "find-links = /wheelhouse"]
-    assert sources == ["deb [trusted=yes] file:/debs ./"]
+    assert sources == ["deb [trusted=yes] copy:/debs ./"]
     assert 'Dir::Etc::SourceList "/run/secrets/sources";' in apt
     assert git == ['[url "file:///git/vllm.git"]', 'insteadOf = "https://github.com/vllm-project/vllm.git"']
 
 
 @pytest.mark.parametrize("spec", CATALOG.variants.values(), ids=list(CATALOG.variants))
 def test_a_bundle_asks_for_the_packages_of_the_dockerfile(spec: ImageSpec) -> None:
-    (packages,) = re.findall(r"Dir::Cache::Archives=/out/debs (.+) \\\n", bundle.dockerfile(spec))
+    (packages,) = re.findall(r"apt.sh --download /out/debs /apt.txt (.+) \\\n", render.bundle(spec))
 
     assert "tini" in packages.split()
-    assert f"apt-get install --yes --no-install-recommends {packages} \\\n" in render.dockerfile(spec)
+    assert f"sh /apt.sh /apt.txt {packages}\n" in render.dockerfile(spec)
 
 
 @pytest.mark.parametrize("spec", [CPU, ROCM], ids=["cpu", "rocm6.2"])
 def test_the_collecting_dockerfile_passes_hadolint(spec: ImageSpec, tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text(bundle.dockerfile(spec))
+    (tmp_path / "Dockerfile").write_text(render.bundle(spec))
 
     assert run([str(Path(sys.executable).with_name("hadolint")), str(tmp_path / "Dockerfile")]) == ""
 

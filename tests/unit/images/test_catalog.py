@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from packaging.utils import canonicalize_name
 
+from images import bases
 from images.catalog import Catalog
 from images.errors import CatalogError, UnknownVariant
 from images.lock import LOCKS, locked
@@ -54,6 +56,7 @@ def edited(folder: Path, text: str, instead: str, times: int = 1) -> Catalog:
     before = (LOCKS.parent / "catalog.toml").read_text(encoding="utf-8")
     assert text in before
     (folder / "catalog.toml").write_text(before.replace(text, instead, times), encoding="utf-8")
+    shutil.copy(bases.BASES, folder)
     return Catalog.read(folder / "catalog.toml")
 
 

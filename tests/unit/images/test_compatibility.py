@@ -10,7 +10,7 @@ import pytest
 
 from images import build
 from images.catalog import Catalog
-from images.compatibility import refuse_impossible, wrong_with
+from images.compatibility import refuse_engine, refuse_impossible, wrong_with
 from images.errors import CatalogError, Incompatible
 from images.site import Site
 from images.spec import ImageSpec
@@ -151,3 +151,19 @@ def test_a_ray_that_the_toolkit_or_rocm_cannot_use_is_refused(ray: str, reason: 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(Incompatible, match=r"(?s)needs Python.*older than 2\.40"):
         refuse_impossible(rocm(verl="0.9.1", ray="2.10.0"))
+
+
+def test_a_base_with_layers_of_zstd_is_refused_by_an_engine_that_cannot_read_them() -> None:
+    spec = replace(CATALOG.variants["cu130"], base_layers="zstd")
+
+    for version in ("23.0.0", "28.2.2", "24.0.7-ce"):
+        refuse_engine(spec, {"Version": version, "Arch": "amd64"})
+    with pytest.raises(Incompatible, match=r"reads from 23\.0 on; the engine here is 20\.10\.24\+dfsg1"):
+        refuse_engine(spec, {"Version": "20.10.24+dfsg1", "Arch": "amd64"})
+    refuse_engine(CATALOG.variants["cu130"], {"Version": "20.10.24+dfsg1", "Arch": "amd64"})
+
+
+def test_a_cell_of_another_machine_than_the_engines_is_refused() -> None:
+    with pytest.raises(Incompatible, match="cpu-aarch64 is for aarch64, the engine here is amd64"):
+        refuse_engine(CATALOG.variants["cpu-aarch64"], {"Version": "28.0", "Arch": "amd64"})
+    refuse_engine(CATALOG.variants["cpu-aarch64"], {"Version": "28.0", "Arch": "arm64"})

@@ -147,7 +147,9 @@ def test_without_a_replacement_there_is_one_stage() -> None:
 def test_a_misspelt_name_in_a_template_stops(tmp_path: Path) -> None:
     shutil.copytree(render.TEMPLATES, tmp_path / "t")
     template = tmp_path / "t/cpu.j2"
-    template.write_text(template.read_text(encoding="utf-8").replace("spec.base ", "spec.bass "), encoding="utf-8")
+    template.write_text(
+        template.read_text(encoding="utf-8").replace("spec.base_pinned ", "spec.bass "), encoding="utf-8"
+    )
 
     with pytest.raises(UndefinedError, match="bass"):
         render.dockerfile(CATALOG.variants["cpu"], tmp_path / "t")

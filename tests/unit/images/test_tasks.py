@@ -27,6 +27,7 @@ def flags(name: str) -> set[str]:
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
         ("diff", {"output"}),
+        ("pins", {"check", "update"}),
     ],
 )
 def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
