@@ -82,10 +82,13 @@ def toolkit_revision(folder: Path) -> str:
 
 def tree_digest(folder: Path) -> str:
     """The sha256 over the paths and contents of a folder's files."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
+    digest, top = hashlib.sha256(), f"{folder}/"
+    # Strings, since this is done for every image that may be unchanged, and Path takes three times as long.
+    for path in sorted(os.path.join(place, name) for place, _, names in os.walk(folder) for name in names):
+        with open(path, "rb") as file:
+            content = file.read()
+        digest.update(f"{path.removeprefix(top)}\0{len(content)}\0".encode())
+        digest.update(content)
     return digest.hexdigest()
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
-import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -23,14 +23,13 @@ from pathlib import Path
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
+from images import archive
 from images.engine import Engine, daemon
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / ".build" / "built"
 LABEL = "verljob.inputs"
 BASE, ENGINE, LABELS = "the base", "the engine", "the build's labels"
-# APPNOTE 4.3.16 of the ZIP format: where a central directory ends, without a comment; wheels have none.
-ZIP_END = struct.Struct("<4s4H2LH")
 
 
 def by_docker(engine: Engine) -> str:
@@ -41,8 +40,11 @@ def by_docker(engine: Engine) -> str:
 def inputs(folder: Path, base_id: str, builder: str, labels: Mapping[str, str]) -> dict[str, str]:
     """Name to digest of everything that a build of the staged ``folder`` depends on."""
     found = {BASE: base_id, ENGINE: builder, LABELS: json.dumps(labels, sort_keys=True)}
-    for path in sorted(folder.rglob("*")):
-        found[str(path.relative_to(folder))] = _digest(path)
+    top = f"{folder}/"
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = f"{place}/{name}"
+            found[path.removeprefix(top)] = _digest(path)
     return found
 
 
@@ -75,33 +77,21 @@ def changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
     return sorted(name for name in {*new, *old} if new.get(name) != old.get(name))
 
 
-def _digest(path: Path) -> str:
-    state = path.lstat()
+def _digest(path: str) -> str:
+    state = os.lstat(path)
     mode = f"{stat.S_IFMT(state.st_mode) | stat.S_IMODE(state.st_mode):o}"
     if stat.S_ISLNK(state.st_mode):
-        return f"{mode} {path.readlink()}"
+        return f"{mode} {os.readlink(path)}"
     if stat.S_ISDIR(state.st_mode):
         return mode
-    content = _directory_of(path) if path.suffix == ".whl" else path.read_bytes()
+    # A wheel by its table of contents, which has the CRC-32 of each file in it: a millisecond where torch takes 200.
+    # What that does not tell apart, two wheels that differ in content and in no checksum, pip refuses to unpack, or
+    # somebody made on purpose: the lock's sha256 is there for that.
+    content = archive.directory(Path(path)) if path.endswith(".whl") else b""
+    if not content:
+        with open(path, "rb") as file:
+            content = file.read()
     return f"{mode} {state.st_size} {hashlib.sha256(content).hexdigest()}"
-
-
-def _directory_of(wheel: Path) -> bytes:
-    """A wheel's table of contents, which has the CRC-32 of every file in it.
-
-    It takes a millisecond where torch's 190 MB would take 200. What it does not tell apart, two wheels that differ in
-    content and in no checksum, pip refuses to unpack, or somebody made on purpose: the lock's sha256 is there for that.
-    """
-    with wheel.open("rb") as file:
-        file.seek(-min(ZIP_END.size, wheel.stat().st_size), 2)
-        end = file.read()
-        if len(end) != ZIP_END.size or not end.startswith(b"PK\5\6"):
-            return wheel.read_bytes()
-        size, offset = ZIP_END.unpack(end)[5:7]
-        if 0xFFFFFFFF in (size, offset):  # Zip64
-            return wheel.read_bytes()
-        file.seek(offset)
-        return file.read(size) + end
 
 
 @lru_cache(maxsize=1)

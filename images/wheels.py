@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from email.parser import Parser
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from images import archive
 from images.errors import CommandFailed, TorchUnavailable
 from images.process import run
 
@@ -105,16 +104,7 @@ def is_cpu(requirements: Iterable[str]) -> bool:
 
 def wheel_requirements(wheel: Path) -> list[str]:
     """Requires-Dist of a wheel file."""
-    state = wheel.stat()
-    return list(_requirements(wheel, state.st_size, state.st_mtime_ns))
-
-
-@lru_cache
-def _requirements(wheel: Path, _size: int, _mtime_ns: int) -> list[str]:
-    """Read once a process: torch's wheel has 12 000 entries, and many variants may be built of it."""
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
-        return Parser().parsestr(archive.read(name).decode("utf-8")).get_all("Requires-Dist", [])
+    return Parser().parsestr(archive.metadata(wheel).decode("utf-8")).get_all("Requires-Dist", [])
 
 
 def _verified(wheel: Path) -> Path:
