@@ -90,7 +90,7 @@ class BuildahLog(BuildLog):
     def feed(self, line: str) -> None:
         """Take the next line."""
         if not (named := BUILDAH.match(line)):
-            if self.under_way and not self.under_way.ended:
+            if self.under_way and not self.under_way.ended and not line.startswith("--> "):
                 self.under_way.said.append(line)
             return
         self._end()

@@ -78,7 +78,7 @@ def told(log: BuildLog, dockerfile: str, inputs: Mapping[str, str], last: causes
 
 def with_sizes(found: Sequence[StepReport], dockerfile: str, history: Sequence[Mapping[str, Any]]) -> list[StepReport]:
     """The steps with the bytes of their layers, from the image's own part of its history, oldest first."""
-    made = [entry["Size"] for entry in history if (entry["CreatedBy"] or "").split(" ", 1)[0] in STEPS]
+    made = [entry["Size"] for entry in history if _verb(entry["CreatedBy"] or "") in STEPS]
     own = [step for step in found if step.stage == final_stage(parse(dockerfile)) and not step.text.startswith("FROM ")]
     sizes = dict(zip(map(id, own), made))
     return [StepReport(**{**asdict(step), "size": sizes.get(id(step), 0)}) for step in found]
@@ -193,6 +193,15 @@ def full(report: Report) -> str:
 def mb(size: float) -> str:
     """Bytes as people read them."""
     return f"{size / MB:.1f} MB" if size < 100 * MB else f"{size / MB:.0f} MB"
+
+
+def _verb(created_by: str) -> str:
+    """The instruction that made an entry of a history; buildah writes it as the shell's command."""
+    shell, nothing = "/bin/sh -c ", "#(nop) "
+    if created_by.startswith(shell):
+        said = created_by.removeprefix(shell)
+        return said.removeprefix(nothing).split(" ", 1)[0] if said.startswith(nothing) else "RUN"
+    return created_by.split(" ", 1)[0]
 
 
 def _of_image(image_id: str, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""BuildKit's plain progress, recorded from docker 20.10.24: recorded/two-stages.txt is the Dockerfile of the builds."""
+"""What docker 20.10.24 (BuildKit, plain progress) and buildah 1.28.2 said of recorded/two-stages.txt, a Dockerfile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from images.buildlog import BuildLog
+from images.buildlog import BuildahLog, BuildLog
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -67,3 +67,25 @@ def test_every_form_of_a_steps_name_is_read(line: str, stage: str, index: int) -
     log.feed(line)
 
     assert [(step.stage, step.index) for step in log.of_stage(stage)] == [(stage, index)]
+
+
+def test_what_buildah_says_is_told_by_stage_with_the_time_to_the_next_step() -> None:
+    clock = iter(range(0, 1000, 2))
+    log = BuildahLog((RECORDED / "two-stages.txt").read_text(), lambda: float(next(clock)))
+    for line in (RECORDED / "buildah-1.28.txt").read_text().splitlines():
+        log.feed(line)
+
+    assert [(step.index, step.count, step.text[:16]) for step in log.of_stage("one")] == [
+        (1, 3, "FROM verljob-bas"),
+        (2, 3, "WORKDIR /src/one"),
+        (3, 3, "RUN echo one > o"),
+    ]
+    last = log.of_stage("stage-1")
+    assert [(step.index, step.text[:8], step.seconds) for step in last[1:]] == [
+        (2, "RUN --mo", 2.0),
+        (3, "COPY too", 2.0),
+        (4, "RUN --mo", 2.0),
+    ]
+    assert last[1].said == ["hello"]
+    assert all(step.ended and not step.cached for step in log.steps.values())
+    assert str(last[2]) == "[stage-1 3/4] COPY toolkit/ /opt/verljob/"

@@ -91,6 +91,17 @@ def test_steps_get_the_sizes_of_their_own_layers() -> None:
     ]
 
 
+def test_a_history_as_buildah_writes_it_tells_the_same_sizes() -> None:
+    found = report.told(read("docker-20.10-edit"), DOCKERFILE, INPUTS, None)
+    said = [("#(nop) USER 0", 0), ("--mount=a b", 7), ("#(nop) ENV A=1", 0), ("#(nop) COPY dir:1 in /b/", 9), ("b", 5)]
+
+    sized = report.with_sizes(
+        found, DOCKERFILE, [{"CreatedBy": f"/bin/sh -c {text}", "Size": size} for text, size in said]
+    )
+
+    assert [step.size for step in sized if step.stage == FINAL] == [0, 7, 9, 5]
+
+
 MADE = Report(
     name="team/verl.cpu:1",
     image="sha256:1",
