@@ -1,10 +1,14 @@
-"""A Dockerfile's instructions, each with what of the build context it reads: what may have made a step run again."""
+"""A Dockerfile's instructions, each with what of the build context it reads: what may have made a step run again.
+
+images/steps.py reads the text; here it is told as an engine tells of it.
+"""
 
 from __future__ import annotations
 
-import re
-import shlex
 from dataclasses import dataclass
+
+from images.steps import Step
+from images.steps import parse as parse_steps
 
 STEPS = ("FROM", "RUN", "COPY", "ADD", "WORKDIR")  # what BuildKit counts; the others only change an image's settings
 SETTINGS = ("ARG", "ENV", "SHELL", "USER")  # what a RUN below them depends on
@@ -35,10 +39,10 @@ class Instruction:
 def parse(dockerfile: str) -> list[Instruction]:
     """The instructions of a text in order; those above the first FROM belong to the stage ``''``."""
     stage, stages, found = "", 0, []
-    for text in _joined(dockerfile):
-        if named := re.match(r"FROM \S+(?: AS (\S+))?$", text, re.IGNORECASE):
-            stage, stages = named[1] or f"stage-{stages}", stages + 1
-        found.append(Instruction(stage, text, *_reads(text)))
+    for step in parse_steps(dockerfile):
+        if step.name == "FROM":
+            stage, stages = step.alias or f"stage-{stages}", stages + 1
+        found.append(Instruction(stage, str(step), *_reads(step)))
     return found
 
 
@@ -52,21 +56,12 @@ def steps(instructions: list[Instruction], stage: str) -> list[Instruction]:
     return [each for each in instructions if each.stage == stage and each.is_step]
 
 
-def _joined(dockerfile: str) -> list[str]:
-    lines = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
-    whole = re.sub(r"\\\s*\n", " ", "\n".join(lines))
-    return [" ".join(line.split()) for line in whole.splitlines() if line.strip()]
-
-
-def _reads(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    verb, _, rest = text.partition(" ")
-    if verb in ("COPY", "ADD"):
-        words = shlex.split(rest)
-        stages = tuple(word.partition("=")[2] for word in words if word.startswith("--from="))
-        paths = [word.strip("/") for word in words if not word.startswith("--")]
-        return (() if stages else tuple(paths[:-1])), stages
-    mounts = [dict(part.partition("=")[::2] for part in each.split(",")) for each in re.findall(r"--mount=(\S+)", rest)]
-    bound = [mount for mount in mounts if mount.get("type", "bind") == "bind"] if verb == "RUN" else []
+def _reads(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if step.name in ("COPY", "ADD"):
+        stages = tuple(flag.partition("=")[2] for flag in step.flags if flag.startswith("--from="))
+        *paths, _ = step.words
+        return (() if stages else tuple(path.strip("/") for path in paths)), stages
+    bound = [mount for mount in step.mounts if mount.get("type", "bind") == "bind"]
     stages = tuple(mount["from"] for mount in bound if "from" in mount)
     sources = tuple(mount.get("source", ".").strip("/") for mount in bound if "from" not in mount)
     return sources, stages

@@ -21,6 +21,15 @@ class Step:
     flags: tuple[str, ...]
     text: str
 
+    def __str__(self) -> str:
+        return " ".join((self.name, *self.flags, *self.text.split()))
+
+    @property
+    def alias(self) -> str:
+        """Of FROM: the name of the stage that it begins, if it has one."""
+        _, *named = self.words
+        return named[1] if len(named) == 2 and named[0].upper() == "AS" else ""
+
     @property
     def mounts(self) -> list[dict[str, str]]:
         """The options of each --mount."""
@@ -76,6 +85,5 @@ def _stages(steps: list[Step], values: dict[str, str]) -> Iterator[Stage]:
     for step in steps[: begins[0] if begins else 0]:
         values = {**step.pairs, **values}
     for begin, end in zip(begins, [*begins[1:], len(steps)]):
-        base, *named = steps[begin].words
-        name = named[1] if len(named) == 2 and named[0].upper() == "AS" else ""
-        yield Stage(Template(base).substitute(values), name, tuple(steps[begin + 1 : end]))
+        base = Template(steps[begin].words[0]).substitute(values)
+        yield Stage(base, steps[begin].alias, tuple(steps[begin + 1 : end]))

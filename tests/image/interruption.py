@@ -7,12 +7,13 @@ import http.server
 import itertools
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from tests.serving import serving
 
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["images.push"])  # a fork has imported what it needs
@@ -54,14 +55,8 @@ class Way(http.server.ThreadingHTTPServer):
 @contextmanager
 def way(registry: str, points: Points) -> Iterator[str]:
     """The address of a way to a registry."""
-    with Way(registry, points) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Way(registry, points)) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

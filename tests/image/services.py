@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import base64
 import http.server
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from tests.serving import serving
 
 DEBIAN = "http://deb.debian.org"
 
@@ -40,17 +40,11 @@ class Services(http.server.ThreadingHTTPServer):
         self.asked: list[Asked] = []
 
 
-@contextmanager
-def running(address: str, files: Path, cache: Path, user: str, passwords: dict[str, str]) -> Iterator[Services]:
+def running(
+    address: str, files: Path, cache: Path, user: str, passwords: dict[str, str]
+) -> AbstractContextManager[Services]:
     """Serve at ``address``; ``passwords`` of ``user`` for index, apt and proxy."""
-    with Services(address, files, cache, user, passwords) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return serving(Services(address, files, cache, user, passwords))
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
