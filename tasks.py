@@ -156,7 +156,7 @@ def build_image(
 
 def _build_all(catalog: Catalog, platform: str, site: images_build.Site, **settings: Any) -> None:
     """Build a platform, or all; 1 where one failed."""
-    outcomes = batch.build_all(catalog.of(platform), site, catalog, **settings)
+    outcomes = batch.build_all(batch.buildable(catalog.of(platform)), site, catalog, **settings)
     say(schedule.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 

@@ -9,7 +9,7 @@ from images import progress as displays
 from images import schedule
 from images.build import Site, base_of, build, names, torch_of
 from images.catalog import Catalog
-from images.engine import Engine, choose
+from images.engine import Engine, choose, machine
 from images.running import Running
 from images.spec import ImageSpec
 
@@ -41,6 +41,11 @@ def build_all(
 
     with display:
         return schedule.run([target(spec) for spec in specs], jobs, over=over, end=running.end)
+
+
+def buildable(specs: Sequence[ImageSpec]) -> list[ImageSpec]:
+    """Those for the processor for which the engine builds."""
+    return [spec for spec in specs if spec.machine == machine()]
 
 
 def needs(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:

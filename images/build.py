@@ -16,7 +16,8 @@ from images import base, context, freshness, record, report, wheels
 from images.buildlog import BuildLog
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
-from images.engine import Engine, choose, daemon
+from images.engine import Engine, choose, daemon, machine
+from images.errors import Incompatible
 from images.progress import Progress, Whole
 from images.running import Running
 from images.source import Source
@@ -101,7 +102,8 @@ def build(
     spec was applied to. ``anyway`` asks the engine even where nothing changed. The report goes to .build/reports.
     """
     refuse_impossible(spec)
-    daemon()
+    if spec.machine != machine():
+        raise Incompatible(f"{spec.variant} is for {spec.machine}, this engine builds for {machine()}: build it there.")
     engine, progress = choose(), progress or Whole()
     reference = base_of(spec, engine, from_base, site)
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:

@@ -22,6 +22,7 @@ from images.process import run
 
 # Since 23.0 `docker build` with BuildKit needs the buildx plugin; before, the client had BuildKit built in.
 FIRST_WITHOUT_BUILTIN_BUILDKIT = 23
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Go's names and the kernel's
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,13 @@ def daemon() -> docker.DockerClient:
             f"no Docker daemon answers ({silence}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
         ) from silence
     return client
+
+
+@lru_cache(maxsize=1)
+def machine() -> str:
+    """The processor for which the daemon builds, by the kernel's name for it."""
+    arch = str(daemon().version()["Arch"])
+    return MACHINES.get(arch, arch)
 
 
 def local(reference: str) -> Image:
