@@ -190,7 +190,7 @@ def build_image(
 def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
     """Build a platform, or all; 1 where one failed."""
     catalog = Catalog.read()
-    outcomes = batch.build_all(catalog.of(platform), site, catalog, **settings)
+    outcomes = batch.build_all(batch.buildable(catalog.of(platform)), site, catalog, **settings)
     say(schedule.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 

@@ -16,7 +16,6 @@ from images.process import run
 from images.spec import ImageSpec
 
 PINS = Path(__file__).with_name("apt")
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def path(spec: ImageSpec, folder: Path = PINS) -> Path:
@@ -46,7 +45,7 @@ def update(spec: ImageSpec, mirror: str = "", folder: Path = PINS) -> Path:
         sources = [f"deb {mirror or spec.apt_mirror} {suite}" for suite in spec.apt_suites]
         (system / "sources").write_text("\n".join(sources) + "\n", encoding="utf-8")
         (system / "status").touch()
-        environment = {"APT_CONFIG": str(_configuration(system, ARCHITECTURES[spec.machine]))}
+        environment = {"APT_CONFIG": str(_configuration(system, spec.architecture))}
         run(["apt-get", "--quiet", "--error-on=any", "update"], environment)
         wanted = ["--yes", "--no-install-recommends", *spec.apt_packages]
         uris = run(["apt-get", "--quiet=2", "--print-uris", "install", *wanted], environment)

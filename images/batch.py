@@ -9,7 +9,7 @@ from images import progress as displays
 from images import schedule
 from images.build import base_of, build, names, torch_of
 from images.catalog import Catalog
-from images.engine import Engine, choose
+from images.engine import Engine, architecture, choose
 from images.errors import ImageError
 from images.running import Running
 from images.site import Site
@@ -53,6 +53,11 @@ def build_all(
 
     with display:
         return schedule.run([target(spec) for spec in specs], jobs, over=over, end=running.end)
+
+
+def buildable(specs: Sequence[ImageSpec]) -> list[ImageSpec]:
+    """Those for the processor for which the engine builds."""
+    return [spec for spec in specs if spec.architecture == architecture()]
 
 
 def needs(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:

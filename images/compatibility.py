@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from images import metadata
-from images.apt import ARCHITECTURES
 from images.catalog import Catalog
 from images.errors import Incompatible
 from images.spec import ImageSpec
@@ -38,7 +37,7 @@ def refuse_impossible(spec: ImageSpec, others: Iterable[ImageSpec] | None = None
 def refuse_engine(spec: ImageSpec, engine: Mapping[str, Any]) -> None:
     """Raise Incompatible where the daemon of this `docker version` can neither pull the base nor run it."""
     version, machine = str(engine["Version"]), str(engine["Arch"])
-    if machine != ARCHITECTURES[spec.machine]:
+    if machine != spec.architecture:
         raise Incompatible(
             f"{spec.variant} is for {spec.machine}, the engine here is {machine}: build it on a machine of its own, or "
             f"take a cell for {machine} (docs/tags.md)."

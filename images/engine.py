@@ -115,6 +115,12 @@ def daemon() -> docker.DockerClient:
     return client
 
 
+@lru_cache(maxsize=1)
+def architecture() -> str:
+    """The processor for which the daemon builds, by Go's name, which is Debian's, too."""
+    return str(daemon().version()["Arch"])
+
+
 def local(reference: str) -> Image:
     """An image of this machine; NotBuilt where there is none."""
     try:

@@ -77,6 +77,11 @@ class ImageSpec:
             raise CatalogError(f"{variant}: {incomplete}") from incomplete
 
     @property
+    def architecture(self) -> str:
+        """The machine, which is the kernel's name for it, as engines and Debian call it."""
+        return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
+
+    @property
     def name(self) -> str:
         return f"verl.{self.platform}"
 

@@ -18,8 +18,8 @@ from packaging.utils import canonicalize_name
 
 from images import base, batch, build, difference, lock, report, source
 from images.catalog import Catalog
-from images.engine import choose
-from images.errors import NotBuilt
+from images.engine import architecture, choose
+from images.errors import Incompatible, NotBuilt
 from images.listing import space
 from images.process import run
 from images.progress import Progress
@@ -185,6 +185,15 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 
     assert [bool(each.error) for each in outcomes] == [False, True, False, False]
     assert len(asked) == 3, "one base for both of the platform cpu"
+
+
+def test_a_cell_of_another_processor_is_refused_and_left_out_of_all() -> None:
+    other = next(spec for spec in CATALOG.variants.values() if spec.architecture != architecture())
+
+    with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine here is {architecture()}"):
+        build.build(other, Site.here(), [TAG])
+    assert other not in batch.buildable(CATALOG.of(other.platform))
+    assert CPU in batch.buildable(CATALOG.of("cpu"))
 
 
 def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_time(
