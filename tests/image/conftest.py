@@ -63,11 +63,11 @@ def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield address
 
 
-# What `ray --version` needs of what ray[default] pulls.
+# What `ray --version` needs of what ray[default] pulls, and the stub of vLLM.
 OF_RAY = [
     "ray", "click", "filelock", "jsonschema", "jsonschema-specifications", "msgpack", "packaging", "protobuf", "pyyaml",
     "requests", "attrs", "referencing", "rpds-py", "typing-extensions", "charset-normalizer", "idna", "urllib3",
-    "certifi", "aiosignal", "frozenlist",
+    "certifi", "aiosignal", "frozenlist", "numpy",
 ]  # fmt: skip
 
 
