@@ -339,6 +339,15 @@ def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
     assert "no node left a verdict" in last(done)
 
 
+def test_a_killed_srun_is_the_cause_where_its_nodes_went_with_it_without_a_word(rig: Rig) -> None:
+    rig.fake("step", "kill -KILL $$")
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "srun was killed on n1, or node.sh on n1 n2" in last(done)
+
+
 def test_a_node_where_node_sh_was_killed_is_looked_after_by_a_step_of_its_own(rig: Rig) -> None:
     containers = 'mkdir -p "$VERLJOB_RUN_DIR/nodes/1-n2"; echo code=143 > "$VERLJOB_RUN_DIR/nodes/1-n2/verdict"\n'
     rig.fake("step", containers + leaves((0, ended(143, origin="signal"))))
