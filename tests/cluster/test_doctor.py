@@ -27,16 +27,6 @@ def test_a_visit_checks_both_nodes_forms_a_cluster_and_leaves_nothing(
     wait_until(lambda: leftovers(cluster) == {}, 30, "clean nodes", lambda: leftovers(cluster))
 
 
-def test_a_visit_that_finds_something_ends_with_69_and_the_fix(cluster: Cluster, environment: dict[str, str]) -> None:
-    launch = submit(cluster, ["doctor"], environment={**environment, **BOTH_DEBUGGERS})
-    job = launch.wait(VISIT_S)
-
-    assert (job.state, job.code) == ("FAILED", 69), launch.last_words()
-    assert "n2 FAIL debug.one_debugger_is_on" in launch.output()
-    assert json.loads(launch.read("checks.json"))["exclude"] == "--exclude=n1,n2"
-    assert "Unset one of them" in launch.result()["fix"]
-
-
 def test_a_job_on_an_unfit_node_waits_for_others(cluster: Cluster, stub: str, environment: dict[str, str]) -> None:
     wanted = {**environment, **BOTH_DEBUGGERS, "VERLJOB_EXCLUDE_BAD": "1"}
     launch = submit(cluster, [stub], flags=["--nodes=1", "--gpus-per-node=1", "--requeue"], environment=wanted)
