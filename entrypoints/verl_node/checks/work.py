@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from verl_node import platforms
-from verl_node.checks.answer import OK, Result
+from verl_node.checks.answer import IDLE, Result
 from verl_node.checks.check import check
 from verl_node.settings import Settings
 
@@ -20,7 +20,7 @@ _FIX = "Exclude the node, and have the GPU looked at: sbatch --exclude."
 def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
     """Every GPU multiplies matrices rightly, and none is much slower than the fastest of the node."""
     if not platforms.of(settings.platform).devices or gpus == 0:
-        return OK
+        return IDLE
     told = _probe("compute")
     if isinstance(told, str):
         return Result("fail", told, _FIX, "a matrix product on each GPU")
@@ -37,7 +37,7 @@ def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
 def gpus_sum_together(settings: Settings, gpus: int) -> Result:
     """NCCL or RCCL sums a tensor over all GPUs of the node, rightly."""
     if not platforms.of(settings.platform).devices or gpus < 2:
-        return OK
+        return IDLE
     told = _probe("reduce")
     if isinstance(told, str):
         return Result("fail", told, "Run it again with NCCL_DEBUG=INFO; shm, memlock and the driver are its needs.")
