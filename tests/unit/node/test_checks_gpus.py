@@ -117,7 +117,7 @@ def test_a_driver_that_lost_a_gpu_is_one_failure_and_no_more(
     smi(script=script)
 
     assert told in asked("driver_answers").seen
-    assert asked("clocks_are_not_held_down").severity == "idle"
+    assert asked("clocks_are_not_held_down").severity in ("ok", "idle")  # of the GPU that is left, or of none
 
 
 @pytest.mark.parametrize(
