@@ -32,6 +32,7 @@ from verl_node.settings import Settings
 PEAK_TFLOPS, PEAK_GBPS = 989.0, 450.0
 # What is about the GPUs and NCCL; the others are about the machine that this happens to run on.
 ABOUT = ("gpus.", "devices.", "work.", "nccl.interfaces_that_are_named_exist")
+FINE = ("ok", "idle")
 HELD_GIB = 20
 HOLDER = """import sys, torch
 held = torch.empty({gib} << 30, dtype=torch.uint8, device="cuda")
@@ -90,9 +91,9 @@ def sound(gpus: int) -> bool:
     outcomes = node(gpus, CUDA_VISIBLE_DEVICES=mask)
     print(f"{gpus} GPUs, deep tier: {time.monotonic() - began:.1f} s")
     for outcome in outcomes:
-        if outcome.severity != "ok" or outcome.check.startswith("work."):
+        if outcome.severity not in FINE or outcome.check.startswith("work."):
             print(f"  {outcome.severity} {outcome.sentence()} ({outcome.seconds:.1f} s)")
-    return all(outcome.severity == "ok" for outcome in outcomes)
+    return all(outcome.severity in FINE for outcome in outcomes)
 
 
 def found(fault: str, check: str, outcomes: Sequence[Outcome]) -> bool:

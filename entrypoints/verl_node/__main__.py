@@ -10,10 +10,9 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from typing import Any
 
 from verl_node import heart, lease, masking, standstill, strain, tree
 from verl_node.errors import NodeError
@@ -63,15 +62,16 @@ async def _live(node: Node) -> int:
     return code
 
 
-def _story(node: Node) -> Coroutine[Any, Any, Verdict]:
-    """Return what this node does; a worker does without what the head alone needs, half of its CPU time at start."""
+async def _story(node: Node) -> Verdict:
+    """Be the node; a worker does without what the head alone needs, half of its CPU time at start."""
+    node.require_checks()
     if node.settings.joins:
         from verl_node import worker
 
-        return worker.follow(node)
+        return await worker.follow(node)
     from verl_node import head
 
-    return head.lead(node)
+    return await head.lead(node)
 
 
 def _mistake(node: Node, error: Exception) -> Verdict:

@@ -10,7 +10,7 @@ from pathlib import Path
 from verl_node import address, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
 from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
-from verl_node.errors import ClusterLost
+from verl_node.errors import ClusterLost, NodeError
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
 from verl_node.identity import Identity
@@ -41,12 +41,24 @@ class Node:
         for phase, seconds in settings.host_phases.items():
             self.journal.relay(phase, "end", "", seconds)
         self.identity = Identity.of_this_node(settings, self.gpus)
+        self._refusal: NodeError | None = None
         self.farewell: Callable[[Verdict], Awaitable[None]] | None = None
 
     def begin_checks(self) -> None:
-        """Start the checks of this node, before there are threads or an event loop. Raises BadSettings, CheckFailed."""
-        self.ray_version = ray_flags.supported(self.identity.ray)
-        self.checking = Checking(self.settings, self.gpus, self.journal)
+        """Start the checks of this node, before there are threads or an event loop.
+
+        What keeps them from starting is raised when somebody can hear it, by `require_checks`.
+        """
+        try:
+            self.ray_version = ray_flags.supported(self.identity.ray)
+            self.checking = Checking(self.settings, self.gpus, self.journal)
+        except NodeError as error:
+            self._refusal = error
+
+    def require_checks(self) -> None:
+        """Raise what kept the checks from starting: BadSettings or CheckFailed."""
+        if self._refusal is not None:
+            raise self._refusal
 
     async def watch_checks(self) -> None:
         """Wait until this node is checked. Raises CheckFailed or PermissionMissing."""

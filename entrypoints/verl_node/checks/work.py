@@ -10,7 +10,7 @@ from typing import Any
 from verl_node import gpu_state, platforms
 from verl_node.checks import gpus as job_gpus
 from verl_node.checks import peaks
-from verl_node.checks.answer import OK, Result
+from verl_node.checks.answer import IDLE, Result
 from verl_node.checks.check import check
 from verl_node.settings import Settings
 
@@ -23,7 +23,7 @@ _FIX = "Exclude the node, and have the GPU looked at: sbatch --exclude."
 def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
     """Every GPU multiplies matrices rightly, and none is much slower than the fastest of the node, or than its kind."""
     if not platforms.of(settings.platform).devices or gpus == 0:
-        return OK
+        return IDLE
     told = _probe("compute")
     if isinstance(told, str):
         return Result("fail", told, _FIX, "a matrix product on each GPU")
@@ -43,7 +43,7 @@ def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
 def gpus_sum_together(settings: Settings, gpus: int, least: float) -> Result:
     """NCCL or RCCL sums a tensor over all GPUs of the node, rightly, and as fast as their NVLink lets it."""
     if not platforms.of(settings.platform).devices or gpus < 2:
-        return OK
+        return IDLE
     told = _probe("reduce")
     if isinstance(told, str):
         return Result("fail", told, "Run it again with NCCL_DEBUG=INFO; shm, memlock and the driver are its needs.")

@@ -169,6 +169,16 @@ def test_a_kernel_that_forbids_tracing_is_told(
     assert asked(limits.processes_can_be_traced).severity == severity
 
 
+@pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("4294967296", "warn"), ("8589934592", "ok")])
+def test_a_cgroup_that_is_tighter_than_the_job_is_told(
+    told: str, severity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{told}\n")
+    monkeypatch.setattr(limits, "MEMORY_MAX", (tmp_path / "memory.max", tmp_path / "nothing"))
+
+    assert asked(limits.cgroup_holds_the_memory, VERLJOB_MEMORY_BYTES=8 << 30).severity == severity
+
+
 def test_a_partitions_default_memory_is_too_little_for_eight_gpus() -> None:
     little = {"VERLJOB_PLATFORM": "cuda", "VERLJOB_MEMORY_BYTES": 4 << 30}
     assert asked(limits.memory_suffices, **little).severity == "warn"

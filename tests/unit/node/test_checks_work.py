@@ -73,7 +73,7 @@ def test_a_sum_that_is_wrong_or_never_comes_fails(python: Path, monkeypatch: pyt
     monkeypatch.setattr(work, "LIMIT_S", 5.2)
     says(python, "exec sleep 60")
     assert "longer than 0 s" in work.gpus_sum_together(CUDA, 2).seen
-    assert work.gpus_sum_together(CUDA, 1).severity == "ok"
+    assert work.gpus_sum_together(CUDA, 1).severity == "idle"
 
 
 @pytest.mark.usefixtures("h200")
