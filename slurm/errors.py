@@ -4,7 +4,8 @@ SlurmError
 ├── EngineMissing       no docker client or compose command that can be used
 ├── CommandFailed       a command that had to succeed did not
 ├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
-└── JobUnfinished       a job had not ended at its deadline
+├── JobUnfinished       a job had not ended at its deadline
+└── NothingToExplain    no log of the job that was named
 """
 
 from __future__ import annotations
@@ -38,3 +39,7 @@ class ClusterNotReady(SlurmError, TimeoutError):
 
 class JobUnfinished(SlurmError, TimeoutError):
     """A job had not ended at its deadline."""
+
+
+class NothingToExplain(SlurmError, LookupError):
+    """No log of the job that was named."""

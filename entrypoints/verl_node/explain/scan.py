@@ -109,10 +109,10 @@ class _Finder:
         self.hits: list[Hit] = []
         self._log = log
         self._known: set[bytes] = set()
-        self._rules: dict[bytes, list[tuple[bytes, Rule]]] = {}
+        self._rules: dict[bytes, list[Rule]] = {}
         for rule in table:
             for literal in rule.literals:
-                self._rules.setdefault(key(literal), []).append((literal, rule))
+                self._rules.setdefault(key(literal), []).append(rule)
         self._done: set[str] = set()
         self._block, self._base = b"", 0
 
@@ -120,22 +120,27 @@ class _Finder:
         """Note what a block tells; of the spans in ``whole`` every line is looked at."""
         self._block, self._base = block, base
         for begin, end in _spans(block, whole):
-            for word in self._rules.keys() & set(_WORD.findall(block, begin, end)):
-                for literal, rule in self._rules[word]:
-                    if rule.id not in self._done:
-                        self._try(rule, literal, begin, end)
+            words = self._rules.keys() & set(_WORD.findall(block, begin, end))
+            for rule in {rule.id: rule for word in words for rule in self._rules[word]}.values():
+                if rule.id not in self._done:
+                    self._try(rule, begin, end)
             self._take_tracebacks(begin, end)
 
-    def _try(self, rule: Rule, literal: bytes, begin: int, end: int) -> None:
+    def _try(self, rule: Rule, begin: int, end: int) -> None:
+        found = [place for literal in rule.literals if (place := self._line(rule, literal, begin, end))]
+        if found:
+            self._done.add(rule.id)
+            self._note(*min(found), rule)
+
+    def _line(self, rule: Rule, literal: bytes, begin: int, end: int) -> tuple[int, bytes] | None:
         at = self._block.find(literal, begin, end)
         while at >= 0:
             first, last = _lines(self._block, at, at)
             line = self._block[first:last]
             if rule.pattern.search(line) and not _CODE.match(lines.bare(line)):
-                self._done.add(rule.id)
-                self._note(first, line, rule)
-                return
+                return first, line
             at = self._block.find(literal, last, end)
+        return None
 
     def _take_tracebacks(self, begin: int, end: int) -> None:
         at = self._block.find(tracebacks.BEGIN, begin, end)
