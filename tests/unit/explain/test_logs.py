@@ -1,4 +1,4 @@
-"""What is made of whole logs: of failed jobs that no rule was written from, and of jobs that went well in spite of noise."""
+"""Whole logs: of failed jobs that no rule was written from, and of jobs that went well in spite of their noise."""
 
 from __future__ import annotations
 
