@@ -92,7 +92,8 @@ def test_an_ignored_exception_is_no_root() -> None:
 def test_rays_wrapper_gives_way_to_what_it_carries(tmp_path: Path) -> None:
     path = log(
         tmp_path,
-        'Traceback (most recent call last):\n  File "m.py", line 1, in run\nray.exceptions.RayTaskError(KeyError): ray::f()\n'
+        'Traceback (most recent call last):\n  File "m.py", line 1, in run\n'
+        "ray.exceptions.RayTaskError(KeyError): ray::f()\n"
         "  File \"n.py\", line 2, in f\nKeyError: 'reward'\n",
     )
 
