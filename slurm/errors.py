@@ -5,6 +5,7 @@ SlurmError
 ├── CommandFailed       a command that had to succeed did not
 ├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
 ├── JobUnfinished       a job had not ended at its deadline
+├── NoRecord            a job left no record of what is asked about it
 └── NothingToExplain    no log of the job that was named
 """
 
@@ -39,6 +40,10 @@ class ClusterNotReady(SlurmError, TimeoutError):
 
 class JobUnfinished(SlurmError, TimeoutError):
     """A job had not ended at its deadline."""
+
+
+class NoRecord(SlurmError, FileNotFoundError):
+    """A job left no record of what is asked about it."""
 
 
 class NothingToExplain(SlurmError, LookupError):

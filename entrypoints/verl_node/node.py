@@ -7,7 +7,8 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, checks, explanation, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node import address, explanation, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
 from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
@@ -42,11 +43,14 @@ class Node:
         self.identity = Identity.of_this_node(settings, self.gpus)
         self.farewell: Callable[[Verdict], Awaitable[None]] | None = None
 
-    def check(self) -> None:
-        """Check this node. Raises CheckFailed or PermissionMissing."""
-        with self.journal.during("checks"):
-            self.ray_version = ray_flags.supported(self.identity.ray)
-            checks.run(self.settings, self.gpus, say=self.journal.note)
+    def begin_checks(self) -> None:
+        """Start the checks of this node, before there are threads or an event loop. Raises BadSettings, CheckFailed."""
+        self.ray_version = ray_flags.supported(self.identity.ray)
+        self.checking = Checking(self.settings, self.gpus, self.journal)
+
+    async def watch_checks(self) -> None:
+        """Wait until this node is checked. Raises CheckFailed or PermissionMissing."""
+        await self.checking.watch(lambda: self.farewell is not None)
 
     def share(self) -> Share:
         """Return what this node gives to Ray."""
@@ -57,8 +61,11 @@ class Node:
         rest = None if memory is None or store is None else memory - store
         return Share(self.settings.allocation.cpus, self.gpus, rest, store)
 
-    def ray_environment(self, gcs: str, training: dict[str, str]) -> dict[str, str]:
-        """Return the environment of Ray, of the driver and of the training on this node. Raises BadSettings."""
+    def ray_environment(self, gcs: str, training: dict[str, str], address: str = "") -> dict[str, str]:
+        """Return the environment of Ray, of the driver and of the training on this node. Raises BadSettings.
+
+        What the fabric wants is known with the ``address`` by which the nodes have met.
+        """
         return ray_environment.build(
             self.settings.environ,
             gcs=gcs,
@@ -70,7 +77,18 @@ class Node:
             token_file=self.settings.token_file,
             verl_checkout=self.settings.verl_checkout,
             training=training,
+            fabric=self._fabric(address) if address else {},
         )
+
+    def _fabric(self, address: str) -> dict[str, str]:
+        environ = self.settings.environ
+        found = fabric.of_this_node(address, environ)
+        variables = found.variables(environ)
+        told = ", ".join(f"{name} {value}" for name, value in variables.items()) or "nothing to set"
+        self.journal.note("; ".join([f"fabric: {told}", *found.notes]))
+        for line in found.lines(environ) if self.settings.doctor else ():
+            self.journal.note(line)
+        return variables
 
     def gpu_use(self) -> list[Gpu]:
         """Return what the job's GPUs on this node do now."""

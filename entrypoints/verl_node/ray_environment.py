@@ -38,8 +38,10 @@ def build(
     token_file: Path | None,
     verl_checkout: Path | None,
     training: Mapping[str, str],
+    fabric: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return it. ``training`` holds the variables of the training itself, which win. Raises BadSettings (masks).
+    """Return it. ``training`` holds the variables of the training itself, which win; ``fabric`` what was found of the
+    network for those that nobody set. Raises BadSettings (masks).
 
     verl drops from its runtime environment what the driver's shell sets, and forwards few names: what a worker shall
     see has to be here, before `ray start`.
@@ -57,7 +59,7 @@ def build(
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
-    return {**built, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
+    return {**built, **fabric, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
 
 
 def _authenticate(built: dict[str, str], token_file: Path | None) -> None:

@@ -55,6 +55,8 @@ class Settings:
     data_source: Path | None
     model: str
     verl_checkout: Path | None
+    checks: str
+    doctor: str
     host_phases: Mapping[str, float]
     by_hand: bool
     joins: bool
@@ -99,6 +101,8 @@ class Settings:
             data_source=_path(environ, "VERLJOB_DATA_SOURCE"),
             model=environ.get("VERLJOB_MODEL", ""),
             verl_checkout=_path(environ, "VERLJOB_VERL"),
+            checks=environ.get("VERLJOB_CHECKS", ""),
+            doctor=_doctor(environ.get("VERLJOB_DOCTOR", "")),
             host_phases=_host_phases(environ),
             by_hand=not allocation.job_id,
             joins=allocation.node_id > 0,
@@ -159,6 +163,12 @@ def _secrets(environ: Mapping[str, str]) -> list[str]:
     """Return the values that came by file: entrypoint.sh adds their names to what the user named."""
     names = environ.get("VERLJOB_SECRET_NAMES", "").split(",")
     return [environ[name] for name in names if environ.get(name)]
+
+
+def _doctor(asked: str) -> str:
+    if asked not in ("", "quick", "deep"):
+        raise BadSettings(f"VERLJOB_DOCTOR is {asked!r}.", fix="Use `sbatch slurm/launch.sh doctor`, which sets it.")
+    return asked
 
 
 def _dashboard(asked: str) -> str:

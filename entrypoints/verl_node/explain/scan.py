@@ -25,11 +25,13 @@ AROUND_BYTES = 4 << 10
 END_BYTES = 128 << 10
 """Of a log's head and tail everything is looked at: who starts or ends it may fail in words of their own."""
 MOST_TRACEBACKS = 20
+TRACEBACK_BYTES = 32 << 10
+"""How far before its exception a traceback may begin."""
 _MOST_PARSED = 2000
 _MOST_SHAPES = 20000
 _SHAPE_BYTES = 200
 
-_NEEDLES = (b"rror", b"ailed", b"NCCL WARN")
+_NEEDLES = (b"rror", b"ailed")
 _WORD = re.compile(rb"[A-Za-z0-9]{2,}")
 _CODE = re.compile(rb"^(?: {4}|\s*File \")")
 
@@ -129,7 +131,7 @@ class _Finder:
             for rule in {rule.id: rule for word in words for rule in self._rules[word]}.values():
                 if rule.id not in self._done:
                     self._try(rule, begin, end)
-        self._take_tracebacks()
+            self._take_tracebacks(max(begin - TRACEBACK_BYTES, 0), end)
 
     def _new(self) -> Iterator[tuple[int, int]]:
         """Return what surrounds the lines with a needle, but those that only differ in numbers from one before."""
@@ -159,15 +161,15 @@ class _Finder:
             at = self._block.find(literal, last, end)
         return None
 
-    def _take_tracebacks(self) -> None:
-        at = self._block.find(tracebacks.BEGIN)
+    def _take_tracebacks(self, begin: int, end: int) -> None:
+        at = self._block.find(tracebacks.BEGIN, begin, end)
         while at >= 0 and len(self._known) < MOST_TRACEBACKS and self._parsed < _MOST_PARSED:
             self._parsed += 1
             found = tracebacks.root(self._block, at)
             if found and lines.bare(found[1]) not in self._known:  # of many ranks' the first
                 self._known.add(lines.bare(found[1]))
                 self._note(*found, None)
-            at = self._block.find(tracebacks.BEGIN, at + 1)
+            at = self._block.find(tracebacks.BEGIN, at + 1, end)
 
     def _note(self, offset: int, line: bytes, rule: Rule | None) -> None:
         moment = lines.stamp(self._block[max(offset - AROUND_BYTES, 0) : offset + len(line)])
