@@ -22,6 +22,7 @@ from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import demo as slurm_demo
 from slurm import doctor as slurm_doctor
+from slurm import explanation as slurm_explanation
 from slurm import testbed
 from slurm.errors import SlurmError
 
@@ -174,6 +175,20 @@ def verify_image(_: Context, image: str, key: str = "") -> None:
         say(verification.verify(image, Path(key) if key else None))
 
 
+@task(name="explain", positional=["job"], help={"job": "a job's number, a log or a folder", "json": "one JSON object"})
+def explain_job(_: Context, job: str, json: bool = False) -> None:
+    """Find the first failure of a job in its logs: its class, where it stands, and the fix."""
+    with reported():
+        say(slurm_explanation.explain(job, folder=Path.cwd(), as_json=json))
+
+
+@task(name="troubleshooting")
+def write_troubleshooting(_: Context) -> None:
+    """Write the rules' part of docs/troubleshooting.md anew, after a rule was changed."""
+    with reported():
+        say(str(slurm_explanation.write_page(ROOT / "docs" / "troubleshooting.md")))
+
+
 @task
 def lint(_: Context) -> None:
     """Run ruff, mypy --strict, shellcheck and hadolint."""
@@ -305,6 +320,8 @@ namespace = Collection(
     state_image,
     verify_image,
     demo,
+    explain_job,
+    write_troubleshooting,
     lint,
     run_tests,
     chaos,

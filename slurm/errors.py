@@ -5,7 +5,8 @@ SlurmError
 ├── CommandFailed       a command that had to succeed did not
 ├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
 ├── JobUnfinished       a job had not ended at its deadline
-└── NoRecord            a job left no record of what is asked about it
+├── NoRecord            a job left no record of what is asked about it
+└── NothingToExplain    no log of the job that was named
 """
 
 from __future__ import annotations
@@ -43,3 +44,7 @@ class JobUnfinished(SlurmError, TimeoutError):
 
 class NoRecord(SlurmError, FileNotFoundError):
     """A job left no record of what is asked about it."""
+
+
+class NothingToExplain(SlurmError, LookupError):
+    """No log of the job that was named."""

@@ -57,6 +57,7 @@ async def _live(node: Node) -> int:
     if code and verdict.host == node.host:  # what the kernel did came first
         verdict = replace(verdict, cause=f"{strain.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
     await node.conclude(verdict)
+    await node.explain(verdict)
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node import address, explanation, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
 from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
 from verl_node.errors import ClusterLost, NodeError
@@ -154,6 +154,15 @@ class Node:
         left = await tree.end_all(_HURRIED_S if hurried else _ORDERLY_S)
         if left:
             self.journal.note(f"still there after KILL: {', '.join(left)}")
+
+    async def explain(self, verdict: Verdict) -> None:
+        """Leave what the logs tell of a failure, where they may know more than the verdict (on the head)."""
+        run_dir = self.settings.run_dir
+        if run_dir is None or self.settings.joins or not explanation.wanted(verdict):
+            return
+        problem = await explanation.leave(run_dir, self.settings.ray_temp_dir)
+        if problem:
+            self.journal.note(problem)
 
     def _offered_gpus(self) -> int:
         platform = self.settings.platform
