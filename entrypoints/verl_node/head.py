@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from verl_node import announcement, masks, preparation, progress, ray_flags, stacks, training
+from verl_node import announcement, inspection, masks, preparation, progress, ray_flags, stacks, training
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
 from verl_node.formation import Driver
@@ -35,7 +35,7 @@ async def lead(node: Node) -> Verdict:
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)
-    return await unless(peers.watch(), *story.watch_saves(), story=story.lead())
+    return await unless(peers.watch(), story.inspect(), *story.watch_saves(), story=story.lead())
 
 
 class _Head:
@@ -46,6 +46,17 @@ class _Head:
         self.peers = peers
         self.plan = plan
         self.join = Deadline(node.settings.join_timeout_s)
+        self.inspected = asyncio.Event()
+
+    async def inspect(self) -> None:
+        """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
+        if self.plan is not None:
+            command = inspection.argv(
+                self.settings, self.plan.training.argv, self.node.identity.verl, self.plan.configuration
+            )
+            env = self.node.ray_environment("", self.plan.training.env)
+            await inspection.run(command, env, self.journal.note)
+        self.inspected.set()
 
     def watch_saves(self) -> list[Coroutine[Any, Any, None]]:
         """Return what watches the checkpoints of the training, and for Slurm's notice that the time is over."""
@@ -141,10 +152,15 @@ class _Head:
             )
 
     async def _prepare(self) -> None:
-        """Prepare here first, then everywhere: with a shared cache the others only find what is there."""
+        """Prepare here first, then everywhere: with a shared cache the others only find what is there.
+
+        Here what is prepared is also held against the configuration.
+        """
         assert self.plan is not None
+        await self.inspected.wait()
         deadline = Deadline(self.settings.prepare_timeout_s)
-        await preparation.run(self.plan.prepare, self.settings.environ, journal=self.journal, deadline=deadline)
+        here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
+        await preparation.run(here, self.settings.environ, journal=self.journal, deadline=deadline)
         self.peers.tell("prepare", argv=self.plan.prepare)
         if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
             late = ", ".join(self.peers.roll.without("prepared"))

@@ -16,6 +16,8 @@ from verl_node.progress import END, OFF, REPORT, HangPolicy
 # By hand nothing is reserved: Ray's own defaults for the head, and blocks below every common ephemeral range.
 _HEAD_PORTS = "6380,6379,8265"
 _PORT_BLOCK = "20000-20511"
+_WANDB_WITHOUT_KEY = ("offline", "dryrun", "disabled")
+_WANDB_HOST = "api.wandb.ai"
 DASHBOARD = ("0", "1", "node")
 
 
@@ -118,6 +120,16 @@ class Settings:
         allocation = replace(self.allocation, gpus=self.allocation.gpus if gpus is None else gpus)
         ports = replace(self.head_ports, control=control)
         return replace(self, allocation=allocation, head_address=host, head_ports=ports, joins=True)
+
+    @property
+    def logs_to_wandb(self) -> bool:
+        """Whether this account can log to Weights & Biases: by a key, by its ~/.netrc, or without the network."""
+        if self.environ.get("WANDB_API_KEY") or self.environ.get("WANDB_MODE") in _WANDB_WITHOUT_KEY:
+            return True
+        try:
+            return _WANDB_HOST in Path(self.environ.get("NETRC") or self.home / ".netrc").read_text()
+        except OSError:
+            return False
 
     def _only_by_hand(self, flag: str) -> None:
         if not self.by_hand:
