@@ -17,6 +17,7 @@ from verl_node.overrides import Override, parse
 
 # A key that exists is taken for the one that was meant from here on; below, it would be a guess.
 ALIKE = 0.75
+MOVED = 0.3  # and how much the places have to be alike of a key whose name is the same
 # A key that is added is taken for a slip of one that exists from here on: it may well be meant.
 SLIP = 0.93
 # Names of values that are counted: verl writes 0 and 1 for many that may have a fraction.
@@ -73,7 +74,8 @@ def compose(source: Source, words: Sequence[str]) -> Composed:
     with initialize_config_dir(str(source.folder.resolve()), version_base=None):
         try:
             bare = _bare(source, tuple(groups))
-            of_keys = {str(one): list(_of_key(one, bare, source)) for one in overrides}
+            known = list(keys(bare))
+            of_keys = {str(one): list(_of_key(one, bare, known, source)) for one in overrides}
             made.findings += [found for some in of_keys.values() for found in some]
             understood = [word for word, some in of_keys.items() if not any(errors(some))]
             made.config = by_hydra(source.name, overrides=understood)
@@ -118,7 +120,8 @@ def nearest(key: str, known: Sequence[str], alike: float = ALIKE) -> str:
             places = difflib.SequenceMatcher(None, parent, its_parent).ratio()
             scores[other] = names.ratio() + places
     best = max(scores, key=lambda other: scores[other], default="")
-    return best if best and scores[best] >= 2 * alike else ""
+    moved = best.rpartition(".")[2] == leaf
+    return best if best and scores[best] >= (1 + MOVED if moved else 2 * alike) else ""
 
 
 def keys(config: Any, prefix: str = "") -> Iterator[str]:
@@ -137,12 +140,11 @@ def _is_group(source: Source, override: Override) -> bool:
     return "@" in override.key or ("." not in name and (source.folder / name).is_dir())
 
 
-def _of_key(override: Override, bare: Any, source: Source) -> Iterator[Finding]:
+def _of_key(override: Override, bare: Any, known: Sequence[str], source: Source) -> Iterator[Finding]:
     """Hold a key against the trainer's own, where Hydra would only say that it is not in the struct."""
     key = override.key
     if _is_group(source, override) or key.startswith("hydra.") or override.mark == "++":
         return
-    known = list(keys(bare))
     if key in known:
         if override.mark == "+":
             yield error(key, f"{override} adds a key that is there.", f"Say {key}={override.value}, without the +.")
@@ -155,7 +157,8 @@ def _of_key(override: Override, bare: Any, source: Source) -> Iterator[Finding]:
         return
     if any(_interpolated(bare, parent) for parent in _parents(key)):
         return
-    meant = nearest(key, known)
+    # Keys of older releases stay as null; what has a value of its own is what is meant first.
+    meant = nearest(key, [other for other in known if _at(bare, other) is not None]) or nearest(key, known)
     yield error(
         key,
         f"The trainer's configuration has no {key}.",
@@ -197,6 +200,16 @@ def _wanted(key: str, own: Any, given: Any) -> str:
     if hasattr(own, "items"):
         return "" if hasattr(given, "items") else "a mapping"
     return ""
+
+
+def _at(config: Any, key: str) -> Any:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.select(config, key)
+    except OmegaConfBaseException:  # an interpolation of what is not there, yet a value
+        return key
 
 
 def _parents(key: str) -> list[str]:
