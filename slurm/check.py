@@ -51,8 +51,8 @@ def run(job: Job, environ: Mapping[str, str]) -> int:
         raise CannotLook(f"{runtime} could not look at {recipe.name} with {image}: {failed}.") from failed
     if code not in (0, 65):
         raise CannotLook(
-            f"{runtime} ended with {code} for {image}. It has to be an image of this toolkit, built since `check` is there: "
-            f"./run build, or name another with --image or VERLJOB_IMAGE."
+            f"{runtime} ended with {code} for {image}. It has to be an image of this toolkit that has `{LOOK}`: "
+            f"./run build makes one, --image or VERLJOB_IMAGE names another."
         )
     return code
 

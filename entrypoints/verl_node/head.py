@@ -122,6 +122,7 @@ class _Head:
             head=self.settings.head_ports,
             share=self.node.share(),
             temp_dir=self.settings.ray_temp_dir,
+            debug=self.settings.debug,
         )
         ray.start(argv, self.env)
 

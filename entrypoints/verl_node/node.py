@@ -7,13 +7,13 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, checks, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node import address, checks, debugging, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
 from verl_node.checks.memory import shared_bytes
 from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
-from verl_node.identity import Identity
-from verl_node.ports import NodePorts
+from verl_node.identity import Identity, installed
+from verl_node.ports import DEBUGGERS, NodePorts
 from verl_node.ray_flags import Share
 from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
 from verl_node.settings import Settings
@@ -35,7 +35,9 @@ class Node:
         self.settings = settings
         self.host = settings.allocation.host
         self.gpus = self._offered_gpus() if given is None else given
-        self.ports = NodePorts.deal(*settings.port_block, settings.head_ports)
+        self.ports = NodePorts.deal(
+            *settings.port_block, settings.head_ports, debuggers=DEBUGGERS if settings.debug else 0
+        )
         self.journal = Journal(self.host)
         for phase, seconds in settings.host_phases.items():
             self.journal.relay(phase, "end", "", seconds)
@@ -46,6 +48,7 @@ class Node:
         """Check this node. Raises CheckFailed or PermissionMissing."""
         with self.journal.during("checks"):
             self.ray_version = ray_flags.supported(self.identity.ray)
+            debugging.require(self.settings.debug, installed("debugpy"))
             checks.run(self.settings, self.gpus, say=self.journal.note)
 
     def share(self) -> Share:
@@ -69,6 +72,7 @@ class Node:
             start_timeout_s=self.settings.ray_timeout_s,
             token_file=self.settings.token_file,
             verl_checkout=self.settings.verl_checkout,
+            debug=self.settings.debug,
             training=training,
         )
 

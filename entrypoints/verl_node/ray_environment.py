@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from verl_node import masks
+from verl_node import debugging, masks
 from verl_node.ports import NodePorts
 from verl_node.ray_flags import port_environment
 from verl_node.versions import Version
@@ -37,6 +37,7 @@ def build(
     start_timeout_s: float,
     token_file: Path | None,
     verl_checkout: Path | None,
+    debug: str,
     training: Mapping[str, str],
 ) -> dict[str, str]:
     """Return it. ``training`` holds the variables of the training itself, which win. Raises BadSettings (masks).
@@ -57,6 +58,8 @@ def build(
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
+    built.update(debugging.environment(debug, environ, ports))
+    built[debugging.SUPERVISOR] = str(os.getpid())
     return {**built, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
 
 
