@@ -1,6 +1,6 @@
-"""Ray's debuggers, where VERLJOB_DEBUG asks for one: `1`, the distributed debugger, or `legacy`, which `ray debug` uses.
+"""Ray's debuggers, where VERLJOB_DEBUG asks for one: `1`, the distributed debugger, or `legacy`, that of `ray debug`.
 
-They listen without asking anybody who he is: whoever reaches the node's address can run code as the job's account there.
+They listen without asking anybody who he is: whoever reaches the node can run code as the job's account.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verl_node.errors import BadSettings
 
@@ -68,9 +68,8 @@ class NodePorts:
             )
         services = 11
         workers_last = last - debuggers
-        return cls(
-            *range(first, first + services + 1), workers_last, (workers_last + 1, last) if debuggers else None
-        )
+        of_debuggers = (workers_last + 1, last) if debuggers else None
+        return replace(cls(*[*range(first, first + services + 1), workers_last]), debuggers=of_debuggers)
 
 
 def parse_block(text: str) -> tuple[int, int]:

@@ -37,8 +37,8 @@ def build(
     start_timeout_s: float,
     token_file: Path | None,
     verl_checkout: Path | None,
-    debug: str,
     training: Mapping[str, str],
+    debug: str = "",
 ) -> dict[str, str]:
     """Return it. ``training`` holds the variables of the training itself, which win. Raises BadSettings (masks).
 

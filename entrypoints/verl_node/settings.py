@@ -9,8 +9,8 @@ from pathlib import Path
 
 from verl_node import address
 from verl_node.allocation import Allocation, number
-from verl_node.errors import BadSettings
 from verl_node.debugging import MODES
+from verl_node.errors import BadSettings
 from verl_node.ports import HeadPorts, parse_block
 from verl_node.progress import END, OFF, REPORT, HangPolicy
 
@@ -179,7 +179,8 @@ def _secrets(environ: Mapping[str, str]) -> list[str]:
 def _debug(asked: str) -> str:
     if asked not in MODES:
         raise BadSettings(
-            f"VERLJOB_DEBUG is {asked!r}.", fix="Write 1 (Ray's distributed debugger) or legacy (ray debug), or unset it."
+            f"VERLJOB_DEBUG is {asked!r}.",
+            fix="Write 1 (Ray's distributed debugger) or legacy (ray debug), or unset it.",
         )
     return asked
 

@@ -1,8 +1,8 @@
 """Imported by every worker of Ray: who may read its memory, and where its debugger listens.
 
-/proc/sys/kernel/yama/ptrace_scope is 1 by default on Ubuntu: a process is read by its parents alone, or by whom it names
-(prctl(2), PR_SET_PTRACER). It names the supervisor, whose py-spy shows where a training hangs, and with VERLJOB_DEBUG
-every process of the account. Without Yama the call fails, which changes nothing.
+/proc/sys/kernel/yama/ptrace_scope is 1 by default on Ubuntu: a process is read by its parents alone, or by whom it
+names (prctl(2), PR_SET_PTRACER). It names the supervisor, whose py-spy shows where a training hangs, and with
+VERLJOB_DEBUG every process of the account. Without Yama the call fails, which changes nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def _listen_in_the_block(block: str) -> None:
     def within(endpoint: Any, **more: Any) -> Any:
         host, asked = endpoint
         host, port = listen((host, asked or free_port(host, block)), **more)
-        attach = {"name": f"verl {host}", "type": "debugpy", "request": "attach", "connect": {"host": host, "port": port}}
-        print(f"debugger: process {os.getpid()} waits for VS Code, launch.json: {json.dumps(attach)}", flush=True)  # noqa: T201
+        connect = {"host": host, "port": port}
+        attach = json.dumps({"name": f"verl on {host}", "type": "debugpy", "request": "attach", "connect": connect})
+        print(f"debugger: process {os.getpid()} waits for VS Code, launch.json: {attach}", flush=True)  # noqa: T201
         return host, port
 
     debugpy.listen = within
