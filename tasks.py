@@ -22,6 +22,7 @@ from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import check as slurm_check
 from slurm import demo as slurm_demo
+from slurm import doctor as slurm_doctor
 from slurm import testbed
 from slurm.errors import SlurmError
 
@@ -263,6 +264,24 @@ def _pytest(suites: list[str]) -> None:
     os.execv(sys.executable, [*PYTEST, *working])  # noqa: S606
 
 
+@task(
+    name="doctor",
+    help={
+        "json": "for machines",
+        "show_env": "what would be set for NCCL and Gloo on this machine, and why",
+        "exclude_bad": "a job or its run directory: print sbatch's flag that leaves its bad nodes out",
+    },
+)
+def check_machine(_: Context, json: bool = False, show_env: bool = False, exclude_bad: str = "") -> None:
+    """Check this machine; an allocation by `sbatch slurm/launch.sh doctor`. 69: not fit."""
+    with reported():
+        if exclude_bad:
+            say(slurm_doctor.exclusion(exclude_bad))
+            return
+        code = slurm_doctor.here([flag for flag, on in (("--json", json), ("--show-env", show_env)) if on])
+    raise Exit(code=code)
+
+
 @task(help={"nodes": f"compute nodes, 1 to {testbed.MAX_NODES}"})
 def cluster_up(_: Context, nodes: int = 2) -> None:
     """Start a rehearsal cluster: a login node, a registry and compute nodes with engines of their own."""
@@ -326,5 +345,6 @@ namespace = Collection(
     lint,
     run_tests,
     chaos,
+    check_machine,
     _testbed,
 )

@@ -5,7 +5,8 @@ SlurmError
 ├── CommandFailed       a command that had to succeed did not
 ├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
 ├── CannotLook          a configuration could not be looked at: no such recipe, or no image that can
-└── JobUnfinished       a job had not ended at its deadline
+├── JobUnfinished       a job had not ended at its deadline
+└── NoRecord            a job left no record of what is asked about it
 """
 
 from __future__ import annotations
@@ -43,3 +44,7 @@ class CannotLook(SlurmError):
 
 class JobUnfinished(SlurmError, TimeoutError):
     """A job had not ended at its deadline."""
+
+
+class NoRecord(SlurmError, FileNotFoundError):
+    """A job left no record of what is asked about it."""

@@ -19,6 +19,7 @@ _main() {
 
 _stay() {
     node::begin
+    hostcheck::begin
     image::bring
     STAGE=container
     stale::remove
@@ -29,6 +30,7 @@ _stay() {
     node::describe
     account::write "$LOCAL"
     secrets::write "$LOCAL/secrets"
+    hostcheck::judge "$LOCAL/out/host-checks"
     container::run
 }
 

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings = _settings(options)
             masking.remember(settings.secrets)
             node = Node(settings)
+            node.begin_checks()
         except NodeError as error:
             return _refuse(error)
         return asyncio.run(_live(node))

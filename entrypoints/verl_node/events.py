@@ -48,6 +48,11 @@ class Journal:
             raise
         self._record("end", "", self._spent(phase, began))
 
+    def beside(self, phase: str, kind: str, message: str = "", seconds: float | None = None) -> None:
+        """Note something of a phase that goes on beside the current one; its seconds count from their first mention."""
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + (seconds or 0.0)
+        self._record(kind, message, seconds, phase)
+
     def note(self, message: str) -> None:
         """Note one sentence."""
         self._record("note", message)
@@ -71,8 +76,8 @@ class Journal:
         self._say(event)
         self._keep(event)
 
-    def _record(self, kind: str, message: str, seconds: float | None = None) -> None:
-        event: Event = {"time": round(time.time(), 3), "host": self.host, "phase": self.phase, "event": kind}
+    def _record(self, kind: str, message: str, seconds: float | None = None, phase: str = "") -> None:
+        event: Event = {"time": round(time.time(), 3), "host": self.host, "phase": phase or self.phase, "event": kind}
         if seconds is not None:
             event["seconds"] = round(seconds, 3)
         event["message"] = message

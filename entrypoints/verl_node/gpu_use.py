@@ -9,7 +9,7 @@ from glob import glob
 from pathlib import Path
 from typing import Optional
 
-from verl_node import platforms
+from verl_node import masks, platforms
 
 TIMEOUT_S = 10.0
 EVERY_S = 2.0
@@ -58,12 +58,7 @@ def of(platform: str, mask: str = "") -> list[Gpu]:
         found = _from_answer(_answer(table.use_command)) if table.use_command else []
     if not mask:
         return [gpu for _, gpu in found]
-    return [
-        gpu
-        for entry in mask.split(",")
-        for number, (uuid, gpu) in enumerate(found)
-        if entry == str(number) or (uuid and not entry.isdigit() and uuid.startswith(entry))
-    ]
+    return masks.named([gpu for _, gpu in found], [uuid for uuid, _ in found], mask)
 
 
 def memory_bytes(platform: str) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from verl_node import announcement, inspection, masks, preparation, progress, ray_flags, stacks, training
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
+from verl_node.examination import Examination
 from verl_node.formation import Driver
 from verl_node.gpu_use import Watch
 from verl_node.identity import Identity, require_equal, require_own_addresses
@@ -26,7 +27,6 @@ _TASKS_TIMEOUT_S = 120.0  # for one task a node on a cluster that is there; star
 async def lead(node: Node) -> Verdict:
     """Lead the job to its end; a cluster without a training stays until somebody ends it. Raises NodeError."""
     node.keep_events()
-    node.check()
     plan = training.plan(node.settings, node.identity, node.gpus)
     for note in plan.training.notes if plan else ():
         node.journal.note(note)
@@ -35,7 +35,8 @@ async def lead(node: Node) -> Verdict:
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)
-    return await unless(peers.watch(), story.inspect(), *story.watch_saves(), story=story.lead())
+    watchers = [node.watch_checks(), peers.watch(), story.inspect(), *story.watch_saves()]
+    return await unless(*watchers, story=story.lead())
 
 
 class _Head:
@@ -46,6 +47,7 @@ class _Head:
         self.peers = peers
         self.plan = plan
         self.join = Deadline(node.settings.join_timeout_s)
+        self.examination = Examination(node, peers, plan)
         self.inspected = asyncio.Event()
 
     async def inspect(self) -> None:
@@ -89,10 +91,14 @@ class _Head:
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
+        if self.plan is None and self.settings.doctor:
+            return self.examination.passed()
         if self.plan is None:
             announcement.how_to_use(self.settings, self.nodes)
             await asyncio.Event().wait()
         await self._prepare()
+        if self.settings.doctor == "quick":
+            return self.examination.passed()
         with self.journal.during("train"):
             return await self._train()
 
@@ -102,12 +108,15 @@ class _Head:
         traces = Traces(self.settings.run_dir, self.settings.allocation.hosts)
         workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
         chosen = self.settings.head_address or self.settings.node_address
+        if self.settings.doctor:
+            await self.examination.judge()
         own = self.node.own_address() if chosen else self.peers.roll.reached_address() or self.node.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
+        await self.node.checked.wait()
         self.gcs = ray_flags.gcs_address(own, self.settings.head_ports)
-        self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {})
+        self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {}, own)
         self.node.keep_config(self.nodes)
 
     def _start(self, ray: Ray) -> None:
@@ -140,6 +149,8 @@ class _Head:
         self.peers.tell("formed")
 
     async def _inspect(self, driver: Driver) -> None:
+        if not self.settings.doctor:
+            await self.examination.judge()
         hosts = {node.address: node.host for node in self.nodes}
         for seen in await driver.tasks(Deadline(_TASKS_TIMEOUT_S)):
             told = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from verl_node import platforms
 from verl_node.errors import BadSettings, CheckFailed
 from verl_node.versions import Version
 
+T = TypeVar("T")
 # Slurm writes ROCR, Ray ≥ 2.45 refuses it and writes HIP, verl writes CUDA even on ROCm, images preset any of them.
 MASKS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 # verl takes any value of these, also 0, for "Ray sets no mask" (verl/utils/ray_utils.py); some base images preset them.
@@ -66,6 +68,16 @@ def kept(environ: Mapping[str, str], *, gpus: int, visible: int) -> str:
             fix="Leave one mask with as many entries as GPUs, or unset all of them.",
         )
     return mask
+
+
+def named(found: Sequence[T], names: Sequence[str], mask: str) -> list[T]:
+    """Return those that a mask names, by number or by the first digits of a UUID, in its order."""
+    return [
+        one
+        for entry in mask.split(",")
+        for number, (one, name) in enumerate(zip(found, names))
+        if entry == str(number) or (name and not entry.isdigit() and name.startswith(entry))
+    ]
 
 
 def require_one(seen: Mapping[str, str], *, platform: str, gpus: int, ray: Version, host: str) -> None:

@@ -38,9 +38,11 @@ def build(
     token_file: Path | None,
     verl_checkout: Path | None,
     training: Mapping[str, str],
+    fabric: Mapping[str, str],
     debug: str = "",
 ) -> dict[str, str]:
-    """Return it. ``training`` holds the variables of the training itself, which win. Raises BadSettings (masks).
+    """Return it. ``training`` holds the variables of the training itself, which win; ``fabric`` what was found of the
+    network for those that nobody set. Raises BadSettings (masks).
 
     verl drops from its runtime environment what the driver's shell sets, and forwards few names: what a worker shall
     see has to be here, before `ray start`.
@@ -60,7 +62,7 @@ def build(
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
     built.update(debugging.environment(debug, environ, ports))
     built[debugging.SUPERVISOR] = str(os.getpid())
-    return {**built, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
+    return {**built, **fabric, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
 
 
 def _authenticate(built: dict[str, str], token_file: Path | None) -> None:

@@ -14,6 +14,9 @@ from typing import Any
 
 _POLL_S = 0.2
 _BEHIND = ("dashboard", "monitor", "log_monitor")  # process types of ray/_private/ray_constants.py
+_STANDS_BACK = ["nice", "--adjustment=19"]  # Ray gives its workers 15 (RAY_worker_niceness)
+# Flags of the raylet, which starts its agents itself. Each takes seconds of a core for its imports, as the node joins.
+_AGENTS = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
 _AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 
 
@@ -51,8 +54,9 @@ class Start:
 
     def process(self, command: list[str], process_type: str, *arguments: Any, **named: Any) -> Any:
         """Start one. Where there are few cores, what nothing waits for stands back."""
-        first = ["nice", "--adjustment=10"] if process_type in _BEHIND else []
+        first = _STANDS_BACK if process_type in _BEHIND else []
         if process_type == "raylet":
+            command = [_behind(word) for word in command]
             self._leave_ports(command)
         started = self._start([*first, *command], process_type, *arguments, **named)
         if process_type == "raylet":
@@ -90,6 +94,12 @@ class Start:
         if hasattr(_raylet, "persist_port") and all(self._ports.values()):
             for name, port in self._ports.items():
                 _raylet.persist_port(flags["session_dir"], flags["node_id"], name, port)
+
+
+def _behind(word: str) -> str:
+    """Have an agent of the raylet stand back, if it is the flag with its command line."""
+    flag = next((flag for flag in _AGENTS if word.startswith(flag)), None)
+    return word if flag is None else f"{flag}{' '.join(_STANDS_BACK)} {word[len(flag) :]}"
 
 
 def know_the_dashboard(address: str) -> None:

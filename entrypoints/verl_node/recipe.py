@@ -46,6 +46,8 @@ class Training:
     file_log: Path | None
     checkpoints: Path
     notes: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)
+    """What was said of verl's keys, by verl 0.9's names."""
 
 
 def load(path: Path) -> Recipe:
@@ -129,6 +131,7 @@ def training(
         file_log=file_log,
         checkpoints=Path(str(merged[keys.CHECKPOINTS_KEY].plain())),
         notes=[*_notes(of_recipe, release, without), *keys.saving(merged, long=long)],
+        keys={key: str(override.plain()) for key, override in merged.items()},
     )
 
 

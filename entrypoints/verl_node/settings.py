@@ -59,6 +59,8 @@ class Settings:
     data_source: Path | None
     model: str
     verl_checkout: Path | None
+    checks: str
+    doctor: str
     host_phases: Mapping[str, float]
     by_hand: bool
     joins: bool
@@ -104,6 +106,8 @@ class Settings:
             data_source=_path(environ, "VERLJOB_DATA_SOURCE"),
             model=environ.get("VERLJOB_MODEL", ""),
             verl_checkout=_path(environ, "VERLJOB_VERL"),
+            checks=environ.get("VERLJOB_CHECKS", ""),
+            doctor=_doctor(environ.get("VERLJOB_DOCTOR", "")),
             host_phases=_host_phases(environ),
             by_hand=not allocation.job_id,
             joins=allocation.node_id > 0,
@@ -182,6 +186,12 @@ def _debug(asked: str) -> str:
             f"VERLJOB_DEBUG is {asked!r}.",
             fix="Write 1 (Ray's distributed debugger) or legacy (ray debug), or unset it.",
         )
+    return asked
+
+
+def _doctor(asked: str) -> str:
+    if asked not in ("", "quick", "deep"):
+        raise BadSettings(f"VERLJOB_DOCTOR is {asked!r}.", fix="Use `sbatch slurm/launch.sh doctor`, which sets it.")
     return asked
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 from verl_node import keys, releases
 from verl_node import recipe as recipes
 from verl_node.continuation import continued
+from verl_node.control.channel import OWN_SIGNAL_GRACE_S
 from verl_node.errors import BadSettings, CheckFailed
 from verl_node.identity import Identity
 from verl_node.process import Process
@@ -106,5 +109,7 @@ async def run(plan: Plan, env: Mapping[str, str], steps: Steps, *watchers: Corou
 
     process = await Process.start("training", plan.training.argv, env, on_line=take)
     code = await unless(steps.follow(), *watchers, story=process.ended())
+    if code == 128 + signal.SIGTERM:  # without a container Slurm's TERM goes to the training as well as to us
+        await asyncio.sleep(OWN_SIGNAL_GRACE_S)
     await steps.catch_up()
     return code

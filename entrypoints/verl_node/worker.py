@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import asdict
 
 from verl_node import address, preparation, ray_flags, stacks, steps
@@ -27,7 +28,10 @@ class _JobEnded(Exception):
 
 async def follow(node: Node) -> Verdict:
     """Follow the head until it says how the job ended, and return that. Raises NodeError."""
-    node.check()
+    return await unless(node.watch_checks(), story=_follow(node))
+
+
+async def _follow(node: Node) -> Verdict:
     ray = await Ray.prime(node.ray_environment("", {}), host=node.host)
     settings = node.settings
     head = settings.head_address or settings.head_node
@@ -92,8 +96,11 @@ class _Worker:
 
     async def obey(self, ray: Ray) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""
+        await self.node.checked.wait()
+        self.channel.send("checks", report=asdict(self.node.report), time=time.time())
         order = await self.orders.get()
         self.node.journal.phase = "join"
+        env = self.node.ray_environment(order["gcs"], order["env"], self.channel.local_address)
         self.node.journal.note(f"`ray start` at {self.channel.local_address} joins {order['gcs']}")
         argv = ray_flags.worker_argv(
             order["gcs"],
@@ -104,7 +111,6 @@ class _Worker:
             temp_dir=self.node.settings.ray_temp_dir,
             debug=self.node.settings.debug,
         )
-        env = self.node.ray_environment(order["gcs"], order["env"])
         ray.start(argv, {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]})  # for ray_hook.py
         return await unless(ray.watch(), self.gpus.follow(), story=self._serve(ray))
 

@@ -6,11 +6,13 @@ ending::judge() {
     step::silent
     silent=${STEP_SILENT[*]-}
     [[ -z $silent || -n $ENDING || -n $STEP_GIVEN_UP ]] || step::sweep "${STEP_SILENT[@]}"
-    rundir::verdict || fail 76 "no node left a verdict" "read the lines above and $VERLJOB_RUN_DIR/nodes"
+    if [[ -z $STEP_FAULT$ENDING$STEP_GIVEN_UP && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
+        STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
+    fi
+    rundir::verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
     if [[ ${VERDICT[origin]} == signal && -n $ENDING ]]; then
         ending::_who
     elif [[ ${VERDICT[origin]} == signal && -n $STEP_FAULT$silent ]]; then
-        [[ -n $STEP_FAULT || $silent != "${NODES[*]}" ]] || STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
         fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"
     fi
     exit "${VERDICT[code]}"

@@ -2,6 +2,10 @@
 # Which recipe, and what launch.sh has to know of it. What is in it is for verl_node to read.
 
 readonly RECIPE_DEFAULT=gsm8k_ppo
+# A doctor waits no longer than this for nodes that have their image.
+readonly RECIPE_DOCTOR_JOIN_S=60
+# What makes a training the shortest one that touches everything: `doctor --deep RECIPE`.
+readonly -a RECIPE_ONE_STEP=(trainer.total_training_steps=1 trainer.save_freq=-1 trainer.test_freq=-1 trainer.val_before_train=false)
 
 # usage: recipe::names
 recipe::names() {
@@ -11,19 +15,27 @@ recipe::names() {
         file=${file##*/}
         names+="${file%.yaml} "
     done
-    printf '%scluster\n' "$names"
+    printf '%scluster doctor\n' "$names"
 }
 
 # usage: recipe::choose ARGUMENT...
 # Sets RECIPE_NAME, RECIPE (file, or `cluster`), RECIPE_PLATFORM, RECIPE_ACCELERATOR (true or false) and OVERRIDES. A
-# recipe is a name of slurm/recipes, or the path of a file that ends in .yaml.
+# recipe is a name of slurm/recipes, or the path of a file that ends in .yaml. `doctor [--deep] [RECIPE]` exports VERLJOB_DOCTOR.
 recipe::choose() {
     RECIPE_NAME=$RECIPE_DEFAULT
+    unset VERLJOB_DOCTOR
+    if [[ ${1:-} == doctor ]]; then
+        shift
+        export VERLJOB_DOCTOR=quick VERLJOB_JOIN_TIMEOUT_S=${VERLJOB_JOIN_TIMEOUT_S:-$RECIPE_DOCTOR_JOIN_S}
+        RECIPE_NAME=cluster
+        [[ ${1:-} != --deep ]] || { VERLJOB_DOCTOR=deep && shift; }
+    fi
     if (($# > 0)) && [[ $1 != *=* && $1 != [+~]* ]]; then
         RECIPE_NAME=$1
         shift
     fi
     OVERRIDES=("$@")
+    [[ ${VERLJOB_DOCTOR:-} != deep || $RECIPE_NAME == cluster ]] || OVERRIDES+=("${RECIPE_ONE_STEP[@]}")
     RECIPE=$VERLJOB_HOME/slurm/recipes/$RECIPE_NAME.yaml RECIPE_PLATFORM=any RECIPE_ACCELERATOR=false
     if [[ $RECIPE_NAME == cluster ]]; then
         RECIPE=cluster

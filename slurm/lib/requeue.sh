@@ -4,7 +4,7 @@
 
 readonly REQUEUE_ENDING_S=30 # of the job's last seconds: verl_node/training.py keeps the same
 readonly REQUEUE_WITHOUT_PROGRESS=3
-REQUEUE_AGAIN=false
+REQUEUE_AGAIN=false REQUEUE_WITHOUT=''
 
 # Checks VERLJOB_ATTEMPTS and listens to Slurm's notice, which may have come already.
 requeue::settings() {
@@ -42,7 +42,7 @@ requeue::notice() {
 # training itself ended with is `train`, and no business of ours whatever the number.
 requeue::decide() {
     [[ -z $ENDING && -n ${VERLJOB_ATTEMPTS:-} && -z ${VERLJOB_DRY_RUN:-} ]] || return 0
-    [[ ${VERDICT[code]} == 7[56] && ${VERDICT[stage]} != train ]] || return 0
+    { [[ ${VERDICT[code]} == 7[56] && ${VERDICT[stage]} != train ]] || requeue::_without; } || return 0
     JOB_RECORD=$(scontrol show job "$SLURM_JOB_ID") && requeue::asked || return 0 # an operator may have changed it
     if ((VERLJOB_ATTEMPT >= VERLJOB_ATTEMPTS)); then
         say::note "this was attempt $VERLJOB_ATTEMPT of $VERLJOB_ATTEMPTS at most (VERLJOB_ATTEMPTS): the job is not requeued"
@@ -54,6 +54,15 @@ requeue::decide() {
         REQUEUE_AGAIN=true
         say::note "attempt $((VERLJOB_ATTEMPT + 1)) of $VERLJOB_ATTEMPTS at most follows: Slurm holds the job for about two minutes first"
     fi
+}
+
+# Whether nodes that failed their checks are to be left out of another attempt (VERLJOB_EXCLUDE_BAD); sets REQUEUE_WITHOUT.
+requeue::_without() {
+    local text=''
+    [[ ${VERLJOB_EXCLUDE_BAD:-} == 1 && ${VERDICT[code]} == 69 && ${VERDICT[stage]} == checks ]] || return 1
+    REQUEUE_WITHOUT=${VERDICT[host]}
+    [[ ! -r $VERLJOB_RUN_DIR/checks.json ]] || text=$(< "$VERLJOB_RUN_DIR/checks.json")
+    [[ ! $text =~ \"exclude\":\ \"--exclude=([^\"]+)\" ]] || REQUEUE_WITHOUT=${BASH_REMATCH[1]}
 }
 
 # An attempt that saved something has left a note of it.
@@ -69,4 +78,14 @@ requeue::_no_progress() {
 requeue::again() {
     $REQUEUE_AGAIN || return 0
     scontrol requeue "$SLURM_JOB_ID" || say::warn "scontrol could not requeue job $SLURM_JOB_ID: do it by hand"
+    [[ -z $REQUEUE_WITHOUT ]] || requeue::_exclude
+}
+
+# Slurm changes the list of a job that waits, not of one that runs: until it ends this script, this job does both.
+requeue::_exclude() {
+    local before
+    before=$(allocation::_field ExcNodeList)
+    [[ $before != '(null)' ]] || before=''
+    scontrol update "JobId=$SLURM_JOB_ID" "ExcNodeList=${before:+$before,}$REQUEUE_WITHOUT" \
+        || say::warn "scontrol could not exclude $REQUEUE_WITHOUT: scontrol update JobId=$SLURM_JOB_ID ExcNodeList=$REQUEUE_WITHOUT"
 }

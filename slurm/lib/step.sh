@@ -12,7 +12,7 @@ step::argv() {
 }
 
 # Starts the step and waits for its end. srun's exit code is not used: it is the largest of its tasks', which
-# is 143 or 137 as soon as a peer was killed. What counts are the verdicts.
+# is 143 or 137 as soon as a peer was killed, or it itself. What counts are the verdicts; STEP_CODE is for want of any.
 step::run() {
     local srun listener
     local -r talk=$VERLJOB_RUN_DIR/.talk
@@ -31,7 +31,7 @@ step::run() {
     exec 8>&-
     trap step::_pass_on TERM INT
     process::await "$srun" "$STEP_GRACE_S" watch::look || step::_give_up "$srun"
-    ENDING=${ENDING:+$SECONDS} STEP_TALK_UNTIL=$((SECONDS + 2))
+    STEP_CODE=${PROCESS_CODE:-0} ENDING=${ENDING:+$SECONDS} STEP_TALK_UNTIL=$((SECONDS + 2))
     process::await "$listener" 2 watch::talk || { say::warn "the step still has its stderr open" && kill -KILL "$listener"; }
     watch::hear
 }

@@ -339,6 +339,15 @@ def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
     assert "no node left a verdict" in last(done)
 
 
+def test_a_killed_srun_is_the_cause_where_its_nodes_went_with_it_without_a_word(rig: Rig) -> None:
+    rig.fake("step", "kill -KILL $$")
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "srun was killed on n1, or node.sh on n1 n2" in last(done)
+
+
 def test_a_node_where_node_sh_was_killed_is_looked_after_by_a_step_of_its_own(rig: Rig) -> None:
     containers = 'mkdir -p "$VERLJOB_RUN_DIR/nodes/1-n2"; echo code=143 > "$VERLJOB_RUN_DIR/nodes/1-n2/verdict"\n'
     rig.fake("step", containers + leaves((0, ended(143, origin="signal"))))
@@ -511,3 +520,31 @@ def test_nothing_of_the_launch_stays_on_the_node(rig: Rig) -> None:
     assert [path.name for path in (rig.root / "ports").iterdir()] == ["guard"]
     assert mode(rig.run_dir / "overrides") == 0o644
     assert sorted(path.name for path in rig.run_dir.iterdir()) == ["nodes", "overrides", "result.json"]
+
+
+def settings_of(rig: Rig, *words: str) -> dict[str, str]:
+    """What a step is told of the recipe, and of the visit."""
+    names = "VERLJOB_DOCTOR VERLJOB_RECIPE VERLJOB_OVERRIDES VERLJOB_JOIN_TIMEOUT_S"
+    rig.fake("step", f'for name in {names}; do printf "%s=%q\\n" "$name" "${{!name-}}"; done > "$FAKE/told"\n')
+    rig.launch(*words, VERLJOB_DOCTOR="deep")
+    return dict(line.split("=", 1) for line in rig.faked("told").splitlines())
+
+
+def test_doctor_is_a_visit_to_a_cluster_without_a_recipe(rig: Rig) -> None:
+    told = settings_of(rig, "doctor")
+
+    assert (told["VERLJOB_DOCTOR"], told["VERLJOB_RECIPE"]) == ("quick", "cluster")
+    assert told["VERLJOB_JOIN_TIMEOUT_S"] == "60"
+
+
+def test_a_deep_visit_with_a_recipe_trains_one_step(rig: Rig) -> None:
+    told = settings_of(rig, "doctor", "--deep", "demo_cpu", "data.seed=3")
+
+    assert told["VERLJOB_DOCTOR"] == "deep"
+    assert told["VERLJOB_RECIPE"].endswith("demo_cpu.yaml")
+    assert "data.seed=3" in told["VERLJOB_OVERRIDES"]
+    assert "trainer.total_training_steps=1" in told["VERLJOB_OVERRIDES"]
+
+
+def test_a_recipe_is_no_visit_whatever_was_exported(rig: Rig) -> None:
+    assert settings_of(rig, "demo_cpu")["VERLJOB_DOCTOR"] == "''"

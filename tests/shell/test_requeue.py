@@ -240,3 +240,41 @@ def test_the_end_of_the_job_is_asked_of_squeue_and_told_to_every_node(rig: Rig) 
     rig.launch("demo_cpu", TZ="UTC")
 
     assert "SLURM_JOB_END_TIME=1798859045\n" in rig.faked("srun.env")
+
+
+UNFIT = "code=69 origin=self stage=checks host=n2 cause=unfit fix="
+
+
+def excluded(rig: Rig) -> list[str]:
+    calls = rig.faked("calls").splitlines()
+    return [call.split()[-1] for call in calls if call.startswith("scontrol update")]
+
+
+def test_a_job_on_unfit_nodes_starts_again_without_them_where_that_is_wanted(asked: Rig) -> None:
+    asked.fake("step", says(UNFIT))
+
+    assert verdict(asked.launch("demo_cpu")).startswith("verdict: 69")
+    assert not requeued(asked)
+
+    asked.fake("job", asked.faked("job").replace("ExcNodeList=(null)", "ExcNodeList=n9"))
+    done = asked.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
+    assert requeued(asked)
+    assert excluded(asked) == ["ExcNodeList=n9\\,n2"]
+    assert verdict(done).startswith("verdict: 69")
+
+
+def test_every_node_that_a_visit_found_bad_is_left_out(asked: Rig) -> None:
+    told = '{\n "bad": ["n2", "n3"],\n "exclude": "--exclude=n2,n3"\n}'
+    asked.fake("step", f"printf '%s' '{told}' > \"$VERLJOB_RUN_DIR/checks.json\"\n" + says(UNFIT))
+
+    asked.launch("doctor", VERLJOB_EXCLUDE_BAD="1")
+
+    assert excluded(asked) == ["ExcNodeList=n2\\,n3"]
+
+
+def test_another_69_leaves_no_node_out(asked: Rig) -> None:
+    asked.fake("step", says(UNFIT.replace("checks", "cluster")))
+
+    asked.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
+
+    assert not requeued(asked)

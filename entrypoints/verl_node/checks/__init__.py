@@ -1,51 +1,81 @@
-"""Checks of one node before anything starts there: each is a function that answers, `run` decides.
+"""Checks of one node: each is a function that answers, declared with its topic, its time limit and its threshold.
 
-To add one: write a function ``name(settings, gpus) -> Result`` in a module here, its threshold as data beside it, and
-name it in CHECKS.
+To add one: write ``name(settings, gpus[, threshold]) -> Result`` under ``@check`` in a module here, and name it in
+CHECKS. docs/checks.md is made from this list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_node.checks import devices, limits, memory, places
-from verl_node.checks.answer import Result
+from verl_node.checks import cache, clock, debug, devices, gpus, limits, memory, network, places, rdma, vllm, work
+from verl_node.checks.answer import Outcome
+from verl_node.checks.check import Check
 from verl_node.errors import CheckFailed, NodeError, PermissionMissing
-from verl_node.settings import Settings
 
-Check = Callable[[Settings, int], Result]
-
+# In the order in which a table shows them: node, network, services, data.
 CHECKS: tuple[Check, ...] = (
     places.run_directory_is_writable,
+    places.run_directory_is_shared,
     places.home_is_writable,
     places.temporary_folder_is_writable,
+    places.places_have_room,
     memory.shared_memory_is_large,
     limits.open_files_suffice,
     limits.processes_suffice,
     limits.memory_can_be_locked,
+    limits.memory_suffices,
+    limits.processes_can_be_traced,
     devices.gpus_are_visible,
+    gpus.driver_answers,
+    gpus.memory_is_free,
+    gpus.memory_is_sound,
+    gpus.clocks_are_not_held_down,
+    gpus.driver_fits_the_image,
+    gpus.architecture_fits_the_image,
+    network.head_name_resolves,
+    network.own_address_is_reachable,
+    network.head_port_is_open,
+    rdma.ports_are_up,
+    rdma.hcas_that_are_named_exist,
+    rdma.gid_index_fits,
+    rdma.interfaces_that_are_named_exist,
+    rdma.devices_are_in_the_container,
+    rdma.nothing_falls_back_to_tcp,
+    rdma.amd_settings_are_made,
+    vllm.allocator_settings_fit,
+    debug.one_debugger_is_on,
+    debug.debugger_has_what_it_needs,
+    clock.clock_is_after_the_image,
+    clock.certificates_are_here,
+    cache.cache_is_one_place,
+    cache.cache_is_writable,
+    cache.cache_has_locks,
+    cache.cache_is_kept,
+    cache.cache_has_room,
+    cache.gated_model_has_a_token,
+    work.gpus_compute_alike,
+    work.gpus_sum_together,
 )
+BY_NAME = {check.name: check for check in CHECKS}
 
 
-def run(settings: Settings, gpus: int, *, say: Callable[[str], None], checks: Sequence[Check] = CHECKS) -> None:
-    """Run every check; say each warning.
+def judge(outcomes: Sequence[Outcome], *, say: Callable[[str], None]) -> None:
+    """Say each warning.
 
     Raises CheckFailed with everything that failed, PermissionMissing where that is only permissions.
     """
-    failures = []
-    for check in checks:
-        result = check(settings, gpus)
-        if result.severity == "warn":
-            say(f"warning, {_name(check)}: {result.seen} {result.fix}")
-        elif result.severity in ("fail", "permission"):
-            failures.append((check, result))
+    for outcome in outcomes:
+        if outcome.severity == "warn":
+            say(f"warning, {outcome.sentence()} {outcome.fix}")
+    failures = [outcome for outcome in outcomes if outcome.bad]
     if failures:
-        seen = " ".join(f"{_name(check)}: {result.seen}" for check, result in failures)
         error: type[NodeError] = CheckFailed
-        if all(result.severity == "permission" for _, result in failures):
+        if all(outcome.severity == "permission" for outcome in failures):
             error = PermissionMissing
-        raise error(seen, fix=" ".join(result.fix for _, result in failures))
-
-
-def _name(check: Check) -> str:
-    return f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
+        raise error(
+            " ".join(outcome.sentence() for outcome in failures),
+            fix=" ".join(outcome.fix for outcome in failures),
+            host=failures[0].host,
+            stage="checks",
+        )

@@ -6,9 +6,11 @@ import os
 
 from verl_node import platforms
 from verl_node.checks.answer import OK, Result
+from verl_node.checks.check import check
 from verl_node.settings import Settings
 
 
+@check("slurm-container")
 def gpus_are_visible(settings: Settings, gpus: int) -> Result:
     """As many devices usable by this account as the job has GPUs; the platform cpu only declares its GPUs.
 

@@ -6,10 +6,12 @@ import os
 
 from verl_node import platforms
 from verl_node.checks.answer import OK, Result
+from verl_node.checks.check import check
 from verl_node.platforms import GIB
 from verl_node.settings import Settings
 
 
+@check("slurm-container")
 def shared_memory_is_large(settings: Settings, gpus: int) -> Result:
     """The size of /dev/shm, free or not."""
     size = shared_bytes()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from verl_node.control.channel import LINE_LIMIT, OWN_SIGNAL_GRACE_S, Channel, prove
+from verl_node.checks.answer import Outcome
+from verl_node.checks.nodes import Report
+from verl_node.control.channel import LINE_LIMIT, OWN_SIGNAL_GRACE_S, Channel, Message, prove
 from verl_node.control.roll import NotAdmitted, Peer, Roll
 from verl_node.errors import BadSettings, ClusterLost, NodeError
 from verl_node.events import Event
@@ -114,6 +117,8 @@ class Peers:
                 self._take_event(event)
             elif kind == "row":
                 self.take_row(message["row"])
+            elif kind == "checks":
+                peer.report = _report(message)
             elif kind == "failed":
                 await self._fail(peer, Verdict(**message["verdict"]))
             else:
@@ -142,3 +147,10 @@ class Peers:
         if self._failure is None:
             self._failure = error
             self._failed.set()
+
+
+def _report(message: Message) -> Report:
+    """Read what a worker says of its checks; its clock is held against ours at the moment in which it arrives."""
+    told = message["report"]
+    outcomes = [Outcome(**outcome) for outcome in told["outcomes"]]
+    return Report(told["host"], outcomes, told["facts"], round(message["time"] - time.time(), 3))

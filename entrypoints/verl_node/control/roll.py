@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from verl_node.checks.nodes import Report
 from verl_node.control.channel import Channel, Message
 from verl_node.errors import ClusterNotFormed
 from verl_node.identity import Identity
@@ -19,6 +20,7 @@ class Peer:
         self.channel = channel
         self.last = "hello"
         self.replies: set[str] = set()
+        self.report: Report | None = None
 
 
 class NotAdmitted(Exception):

@@ -52,6 +52,13 @@ def test_after_slurms_notice_the_job_ends_with_the_next_checkpoint_and_its_metri
     assert '"step": 1' in (job.run_dir / "metrics.jsonl").read_text()
 
 
+def test_a_term_to_the_whole_step_is_no_end_of_the_trainings_own(job: Job) -> None:
+    job.start(FAKE_TRAINING="(sleep 0.3; kill -TERM $PPID) > /dev/null 2>&1 & kill -TERM $$")
+
+    assert job.end(0) == 143
+    assert "Ended from outside by SIGTERM" in job.result()["cause"]
+
+
 def test_a_node_that_is_lost_while_training_runs_is_told_from_trainings_own_end(job: Job) -> None:
     job.start(FAKE_TRAINING="echo trains; exec sleep 300")
     job.until(0, "^trains")

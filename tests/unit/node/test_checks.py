@@ -8,41 +8,86 @@ from pathlib import Path
 import pytest
 from verl_node import checks, masks, platforms
 from verl_node.checks import devices, limits, memory, places
-from verl_node.checks.answer import Result
-from verl_node.errors import CheckFailed, PermissionMissing
+from verl_node.checks.answer import Outcome
+from verl_node.checks.check import QUICK_S, adjusted
+from verl_node.checks.page import written
+from verl_node.errors import BadSettings, CheckFailed, PermissionMissing
 from verl_node.settings import Settings
+
+WORKER = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NNODES": "2", "SLURM_NODEID": "1"}
 
 
 def settings(**environ: str) -> Settings:
     return Settings.from_env(environ)
 
 
-def run(*results: Result) -> list[str]:
+def judged(*severities: str) -> list[str]:
     said: list[str] = []
-    answers = []
-    for number, result in enumerate(results):
-
-        def check(_: Settings, __: int, result: Result = result) -> Result:
-            return result
-
-        check.__name__ = f"check{number}"
-        answers.append(check)
-    checks.run(settings(), 0, say=said.append, checks=answers)
+    outcomes = [
+        Outcome(f"places.check{number}", "n2", severity, f"Seen {number}.", "", f"Fix {number}.")
+        for number, severity in enumerate(severities)
+    ]
+    checks.judge(outcomes, say=said.append)
     return said
 
 
 def test_a_warning_is_said_and_every_failure_is_told_at_once() -> None:
-    (warning,) = run(Result("ok"), Result("warn", "Little room.", "Give more."))
-    assert "check1: Little room. Give more." in warning
+    (warning,) = judged("ok", "warn")
+    assert "check1: Seen 1. Fix 1." in warning
 
-    with pytest.raises(CheckFailed, match=r"check0: A\. .*check1: B\.") as caught:
-        run(Result("fail", "A.", "Fix A."), Result("permission", "B.", "Fix B."))
-    assert caught.value.fix == "Fix A. Fix B."
+    with pytest.raises(CheckFailed, match=r"check0: Seen 0\. .*check2: Seen 2\.") as caught:
+        judged("fail", "warn", "permission")
+    assert (caught.value.fix, caught.value.host, caught.value.stage) == ("Fix 0. Fix 2.", "n2", "checks")
 
 
 def test_permissions_alone_are_77() -> None:
     with pytest.raises(PermissionMissing):
-        run(Result("permission", "B.", "Fix B."), Result("ok"))
+        judged("permission", "ok")
+
+
+def test_a_profile_turns_checks_off_weighs_them_and_sets_their_thresholds() -> None:
+    chosen = {
+        found.name: found
+        for found in adjusted(
+            checks.BY_NAME,
+            "limits.processes_suffice=99 cache.cache_has_room=off rdma.ports_are_up=fail places.home_is_writable=warn",
+        )
+    }
+    assert chosen.keys() == checks.BY_NAME.keys() - {"cache.cache_has_room"}
+    assert chosen["limits.processes_suffice"].threshold == 99
+    assert chosen["rdma.ports_are_up"].severity == "fail"
+    home = chosen["places.home_is_writable"]
+    assert home(settings(HOME="/proc/nobody"), 0).severity == "warn"
+    raised = replace(checks.BY_NAME["places.run_directory_is_shared"], severity="fail")
+    assert raised(settings(**WORKER, VERLJOB_RUN_DIR="/nowhere"), 0).severity == "fail"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("places.nothing=off", "There is no check 'places.nothing'"),
+        ("places.home_is_writable=3", "has no threshold"),
+        ("limits.memory_suffices=much", "off, warn, fail or a number"),
+    ],
+)
+def test_a_profile_that_means_no_check_is_refused(words: str, told: str) -> None:
+    with pytest.raises(BadSettings, match=told):
+        adjusted(checks.BY_NAME, words)
+
+
+def test_the_page_has_the_checks_as_they_are() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
+
+    assert page == written(page), "PYTHONPATH=entrypoints python3 -m verl_node.checks.page docs/checks.md"
+
+
+def test_every_check_has_its_sentence_and_fits_the_time_of_the_quick_tier() -> None:
+    topics = {"ray-gcs", "nccl", "vllm", "fsdp", "slurm-container", "debug-logs", "hf-cache", "image", "memory"}
+    for found in checks.CHECKS:
+        assert found.about.endswith("."), found.name
+        assert found.limit_s <= (180 if found.deep else QUICK_S)
+        assert found.topic in topics
+    assert len(checks.BY_NAME) == len(checks.CHECKS)
 
 
 def test_a_folder_that_cannot_be_made_or_written_is_a_permission(tmp_path: Path) -> None:
@@ -77,6 +122,7 @@ def test_open_files_are_measured_against_the_hard_limit(
     monkeypatch.setattr(limits.resource, "setrlimit", lambda _, both: raised.append(both))
 
     assert limits.open_files_suffice(settings(VERLJOB_PLATFORM=platform), 8).severity == severity
+    limits.raise_open_files()
     assert raised == [(hard, hard)]
 
 

@@ -116,6 +116,7 @@ def built(environ: dict[str, str], token_file: Path | None = None) -> dict[str, 
         token_file=token_file,
         verl_checkout=Path("/src/verl"),
         training={"HF_HUB_OFFLINE": "1"},
+        fabric={"GLOO_SOCKET_IFNAME": "eth0"},
     )
 
 
@@ -130,6 +131,7 @@ def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() ->
     assert found["RAY_gcs_rpc_server_reconnect_timeout_s"] == "10"
     assert found["RAY_START_HOOK"] == "verl_node.ray_hook.before_start"
     assert found["HF_HUB_OFFLINE"] == "1"
+    assert found["GLOO_SOCKET_IFNAME"] == "eth0"
 
 
 def test_ray_asks_for_the_jobs_token_whatever_the_user_exported() -> None:

@@ -128,7 +128,17 @@ def test_what_nothing_waits_for_stands_back(ray: Ray) -> None:
     for process_type in ("dashboard", "monitor", "log_monitor", "gcs_server"):
         ray.start().process(["a"], process_type)
 
-    assert ray.started == [["nice", "--adjustment=10", "a"]] * 3 + [["a"]]
+    assert ray.started == [["nice", "--adjustment=19", "a"]] * 3 + [["a"]]
+
+
+def test_the_agents_that_the_raylet_starts_stand_back_too(ray: Ray) -> None:
+    agents = ["--dashboard_agent_command=python3 agent.py", "--runtime_env_agent_command=python3 main.py"]
+    ray.start().process([*RAYLET, *agents], "raylet")
+
+    assert ray.started[0][len(RAYLET) :] == [
+        "--dashboard_agent_command=nice --adjustment=19 python3 agent.py",
+        "--runtime_env_agent_command=nice --adjustment=19 python3 main.py",
+    ]
 
 
 def test_the_dashboards_address_is_known_before_it_says_so(ray: Ray) -> None:

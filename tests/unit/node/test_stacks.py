@@ -85,7 +85,7 @@ def test_ray_workers_import_what_makes_them_readable() -> None:
     ports = NodePorts.deal(20000, 20511, HeadPorts.parse("6380,6379,8265"))
     built = ray_environment.build(
         {}, gcs="n1:6379", ports=ports, platform="cpu", gpus=0, ray=(2, 60), start_timeout_s=1,
-        token_file=None, verl_checkout=None, training={},
+        token_file=None, verl_checkout=None, training={}, fabric={},
     )  # fmt: skip
 
     assert importlib.import_module(built["RAY_preload_python_modules"]) is traceable

@@ -1,0 +1,51 @@
+"""Ray's debuggers: of the two one at most, with what it needs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from verl_node import versions
+from verl_node.checks.answer import OK, Result
+from verl_node.checks.check import check
+from verl_node.identity import installed
+from verl_node.settings import Settings
+
+_LEAST_RAY = (2, 40)  # what verl's own guide asks for; the VS Code extension speaks to 2.39 and later
+
+
+@check("debug-logs")
+def one_debugger_is_on(settings: Settings, gpus: int) -> Result:
+    """RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 exclude each other: with both no breakpoint stops."""
+    environ = settings.environ
+    if environ.get("RAY_DEBUG") == "legacy" and _post_mortem(settings):
+        return Result(
+            "fail",
+            "RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 are both set: the legacy debugger turns the other off.",
+            "Unset one of them: RAY_DEBUG for VS Code's debugger, RAY_DEBUG_POST_MORTEM for `ray debug`.",
+            "one of them",
+        )
+    return OK
+
+
+@check("debug-logs")
+def debugger_has_what_it_needs(settings: Settings, gpus: int) -> Result:
+    """Ray's distributed debugger has Ray 2.40 or later and debugpy, in the image's own Python."""
+    if not (_post_mortem(settings) or settings.environ.get("RAY_DEBUG", "") not in ("", "0", "legacy")):
+        return OK
+    ray = installed("ray")
+    if ray and versions.parse(ray) < _LEAST_RAY:
+        return Result(
+            "fail", f"Ray {ray} is too old for its distributed debugger.", "Use RAY_DEBUG=legacy.", "Ray 2.40 or later"
+        )
+    if find_spec("debugpy") is None:
+        return Result(
+            "fail",
+            "debugpy is not installed here, and a breakpoint of Ray's debugger needs it.",
+            "Install debugpy in the image, or use RAY_DEBUG=legacy.",
+            "debugpy",
+        )
+    return OK
+
+
+def _post_mortem(settings: Settings) -> bool:
+    return settings.environ.get("RAY_DEBUG_POST_MORTEM", "0") not in ("", "0")

@@ -1,0 +1,140 @@
+"""Checks at work: in a process of their own, each in a thread, so that one which hangs holds up nobody.
+
+The supervisor forks before its event loop starts: everything is imported, so this costs a few milliseconds. What a
+check waits for may never answer, not even KILL (a process in an uninterruptible sleep of NFS or of a driver): then the
+supervisor goes on without its child, and says which check it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+from verl_node.checks import facts
+from verl_node.checks.answer import Outcome
+from verl_node.checks.check import FAIL, Check
+from verl_node.checks.facts import Facts
+from verl_node.settings import Settings
+
+HARD_STOP_S = 30.0
+DEEP_STOP_S = 180.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None)
+
+
+class Run:
+    """Checks that have been started on this node."""
+
+    def __init__(self, checks: Sequence[Check], host: str, process: int, answers: int) -> None:
+        self.facts: Facts = {}
+        self._checks = checks
+        self._host = host
+        self._process = process
+        self._answers = answers
+        self._began = time.monotonic()
+        self._stop_s = DEEP_STOP_S if any(check.deep for check in checks) else HARD_STOP_S
+
+    @classmethod
+    def begin(cls, checks: Sequence[Check], settings: Settings, gpus: int) -> Run:
+        """Start them. Call it before there are threads or an event loop."""
+        read, write = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(read)
+            _work(checks, settings, gpus, write)
+        os.close(write)
+        return cls(checks, settings.allocation.host, process, read)
+
+    async def outcomes(self) -> list[Outcome]:
+        """Wait until each has answered or its time is over; return the outcomes in the checks' order."""
+        answered: dict[str, Outcome] = {}
+        reader = asyncio.StreamReader(limit=1 << 20)
+        pipe = os.fdopen(self._answers, "rb")
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            whole = await self._read(reader, answered)
+        finally:
+            transport.close()
+            self._end()
+        return [answered.get(check.name) or self._silent(check, whole) for check in self._checks]
+
+    async def _read(self, reader: asyncio.StreamReader, answered: dict[str, Outcome]) -> bool:
+        """Take answers until all that have time left are there; tell whether the child ended by itself."""
+        while True:
+            late = [check.limit_s for check in self._checks if check.name not in answered]
+            late += [] if self.facts else [facts.LIMIT_S]
+            if not late:
+                return True
+            late_s = max(late)
+            left_s = min(late_s, self._stop_s) - (time.monotonic() - self._began)
+            try:
+                line = await asyncio.wait_for(reader.readline(), max(0.0, left_s))
+            except asyncio.TimeoutError:
+                return False
+            if not line:
+                return True
+            told = json.loads(line)
+            if "facts" in told:
+                self.facts = told["facts"]
+            else:
+                answered[told["check"]] = Outcome(host=self._host, **told)
+
+    def _silent(self, check: Check, ended: bool) -> Outcome:
+        if ended:  # its thread printed a traceback
+            return Outcome(
+                check.name, self._host, "warn", "It made a mistake of its own.", "", "Report the lines above."
+            )
+        waited_s = min(check.limit_s, self._stop_s)
+        fix = "Look at what it waits for: a file system, a driver or a name server that hangs; exclude the node."
+        return Outcome(
+            check.name,
+            self._host,
+            check.severity or FAIL,
+            f"No answer after {waited_s:.0f} s.",
+            check.about,
+            fix,
+            waited_s,
+        )
+
+    def _end(self) -> None:
+        """Kill what is left of it, and do not wait: what KILL does not end is told of when the node ends."""
+        for kill in (os.killpg, os.kill):  # it may not have its own group yet
+            with suppress(ProcessLookupError):
+                kill(self._process, signal.SIGKILL)
+        with suppress(ChildProcessError):  # collected as an orphan
+            os.waitpid(self._process, os.WNOHANG)
+
+
+def _work(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) -> None:
+    """Be the child: ask everything at once, write an answer a line, end without waiting for what hangs."""
+    os.setsid()
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    lock = threading.Lock()
+
+    def tell(**told: object) -> None:
+        with lock:
+            os.write(answers, json.dumps(told).encode() + b"\n")
+
+    def ask(check: Check) -> None:
+        began = time.monotonic()
+        result = check(settings, gpus)
+        tell(check=check.name, **asdict(result), seconds=round(time.monotonic() - began, 3))
+
+    threads = {threading.Thread(target=ask, args=(check,), daemon=True): check.limit_s for check in checks}
+    threads[threading.Thread(target=lambda: tell(facts=facts.gather(settings, gpus)), daemon=True)] = facts.LIMIT_S
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread, limit_s in threads.items():
+        thread.join(max(0.0, began + limit_s - time.monotonic()))
+    os._exit(0)

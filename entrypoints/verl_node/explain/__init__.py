@@ -1,0 +1,29 @@
+"""The first failure of a job, from its logs: what it was, where, and what to do.
+
+A job's logs are full of consequences: a watchdog's line for each rank, Ray's wrapper around the exception, an engine
+that says its core failed. `explain` reads them all and names what came first and was nobody's consequence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from verl_node.explain import choice, outcome, rules, scan, sources
+from verl_node.explain.report import Explanation
+
+
+def explain(paths: Sequence[Path], *, limit_s: float | None = None, processes: int = 0) -> Explanation:
+    """Return what the logs in these files and folders tell.
+
+    :param limit_s: after this long what is left is not read, and the explanation says so; None reads everything.
+    :param processes: how many read at once, 0 for one a CPU and at most four.
+    :raises NothingToRead: none of the paths has a log.
+    """
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    logs = sources.collect(paths)
+    verdict = outcome.of(paths, logs)
+    table = rules.load()
+    scanned = scan.files(logs, table, deadline=deadline, processes=processes)
+    return choice.explanation(scanned, verdict, table, outcome.hosts(paths))

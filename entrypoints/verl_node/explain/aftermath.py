@@ -1,0 +1,75 @@
+"""What a log tells after a line: that the training went on, or how it ended."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from verl_node.explain.scan import Hit
+
+_BLOCK_BYTES = 4 << 20
+_END_BYTES = 64 << 10
+_FEW = 10
+"""Lines of ordinary life after a failure, by which it is taken for survived where a log tells no steps."""
+# verl's own line of a step, tqdm's name for verl's loop, the trainers' of transformers and TRL.
+_STEP = re.compile(rb"(?:\bstep:\d+ - |Training Progress: +\d+%|\{'loss': )")
+_MARKS = (b"step:", b"Training Progress:", b"{'loss'")
+_LIFE = re.compile(rb"(?m)^.*(?:\bINFO\b|it/s\]|s/it\]|\b[Ss]tep[ :=]+\d+|\b[Ee]poch[ :=]+\d+|\bloss[ :=]+\d).*$")
+_WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
+BADLY = re.compile(
+    rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]|srun: error"
+    rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
+    rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED|Segmentation fault"
+    rb"|Fatal Python error).*$"
+)
+
+
+def survived(hit: Hit) -> int | None:
+    """Return where the training was seen to go on after a line, None where it was not.
+
+    A log that ends badly, or within little of the line, survived nothing but what a later step tells.
+    """
+    step = last_step(hit.log.path)
+    if step is not None and step > hit.offset:
+        return step
+    if step is not None or ended_badly(hit.log.path):
+        return None
+    with hit.log.path.open("rb") as file:
+        file.seek(hit.offset + len(hit.line))
+        life = list(_LIFE.finditer(file.read(_END_BYTES)))
+    return hit.offset + len(hit.line) + life[-1].end() if len(life) >= _FEW else None
+
+
+def last_step(path: Path) -> int | None:
+    """Return the offset of the last step that a log tells."""
+    with path.open("rb") as file:
+        end = file.seek(0, 2)
+        while end > 0:
+            begin = max(end - _BLOCK_BYTES, 0)
+            file.seek(begin)
+            block = file.read(end - begin)
+            at = max(block.rfind(mark) for mark in _MARKS)
+            while at >= 0 and not _STEP.match(block, at):
+                at = max(block.rfind(mark, 0, at) for mark in _MARKS)
+            if at >= 0:
+                return begin + at
+            end = begin + 64 if begin else 0  # a mark may lie across
+    return None
+
+
+def ended_well(path: Path) -> bool:
+    """Tell whether the last lines of a log say that the job ended well."""
+    return bool(_WELL.search(tail(path)))
+
+
+def ended_badly(path: Path) -> bool:
+    """Tell whether the last lines of a log say that a process ended badly."""
+    return bool(BADLY.search(tail(path)))
+
+
+def tail(path: Path) -> bytes:
+    """Return the end of a log."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - _END_BYTES, 0))
+        return file.read()

@@ -1,0 +1,77 @@
+"""Which of the lines that tell something is the first failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from verl_node.explain import aftermath, scan
+from verl_node.explain.outcome import Verdict
+from verl_node.explain.report import Explanation, of_ending, of_hit, of_nothing, of_verdict
+from verl_node.explain.rules import Rule
+from verl_node.explain.scan import Hit, Scanned
+
+
+def explanation(
+    scanned: Scanned, verdict: Verdict | None, table: Sequence[Rule], hosts: Mapping[str, str]
+) -> Explanation:
+    """Return the first failure; what a job itself is sure of goes before what its logs tell."""
+    if verdict and (verdict.sure or verdict.code == 0):
+        return of_verdict(verdict) if verdict.code else of_nothing()
+    hits = [hit for hit in _living(scanned, table) if not aftermath.ended_well(hit.log.path)]
+    chosen = _choose(hits, verdict, failed=_failed(scanned, hits, verdict))
+    if chosen is None and verdict is not None:
+        told = of_verdict(verdict)
+    elif chosen is not None:
+        told = of_hit(chosen, hosts, consequences=_consequences(chosen, hits))
+    else:
+        told = of_ending(scanned.logs)
+    left = scanned.total_bytes - scanned.read_bytes
+    return replace(told, unread_bytes=left) if left > 0 else told
+
+
+def _choose(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:
+    """The first cause of the story, else of what Ray kept, else what is next in weight; None for the job's own word."""
+    story = [hit for hit in hits if hit.log.first]
+    found = _first(story, "cause") or _first(hits, "cause")
+    if found or (verdict and not verdict.of_training):
+        return found
+    for level in ("general", *(["warning"] if failed else []), "symptom"):
+        found = _first(story, level) or _first(hits, level)
+        if found:
+            return found
+    return None
+
+
+def _first(hits: Sequence[Hit], level: str) -> Hit | None:
+    """In a file what stands first, between files what was said first; a log that tells no time comes last."""
+    of_level = [hit for hit in hits if (hit.rule.level if hit.rule else "general") == level]
+    firsts: dict[str, Hit] = {}
+    for hit in sorted(of_level, key=lambda hit: hit.offset):
+        firsts.setdefault(str(hit.log.path), hit)
+    return min(firsts.values(), key=lambda hit: (hit.time is None, hit.time or 0.0), default=None)
+
+
+def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
+    """What was not survived. Where something was, the log is read again from there: of a rule the first line counts."""
+    kept: list[Hit] = []
+    for log in scanned.logs:
+        mine = sorted((hit for hit in scanned.hits if hit.log == log), key=lambda hit: hit.offset)
+        went_on = [where for where in map(aftermath.survived, mine) if where is not None]
+        kept += scan.again(log, table, max(went_on)) if went_on else mine
+    known = {hit.line for hit in kept if hit.rule}
+    return [hit for hit in kept if hit.rule or hit.line not in known]
+
+
+def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:
+    return (
+        verdict is not None
+        or any(hit.rule is None or hit.rule.level != "warning" for hit in hits)
+        or any(aftermath.ended_badly(log.path) for log in scanned.logs if log.first)
+    )
+
+
+def _consequences(chosen: Hit, hits: Sequence[Hit]) -> list[str]:
+    """The rules of what else was seen, each once."""
+    others = {hit.rule.id for hit in hits if hit.rule and hit.rule is not chosen.rule}
+    return sorted(others)

@@ -1,0 +1,68 @@
+"""What stands around a log line's own words: who wrote it, where, and when."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+
+# What may stand before a line: Ray's "(Worker pid=1, ip=10.0.0.2)", torch's "[rank0]:", srun --label's "0: ", vLLM's
+# "ERROR 09-03 11:03:37 [core.py:712]", a time.
+_PREFIX = re.compile(
+    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\d+[^()]{0,60}\)|\[(?:rank)?\d+\]:|\(raylet\)|\d{1,4}: "
+    rb"|(?:ERROR|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\]"
+    rb"|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?(?:\| \w+ \| \w+ \| )?))*"
+)
+_RANK = re.compile(rb"^(?:\x1b\[[\d;]*m)*(?:\([^()]{0,80}\bpid=\d+[^()]{0,60}\)|\[rank\d+\]:|\d{1,4}: )")
+_HOSTS = (
+    re.compile(rb"\bip=(\d+\.\d+\.\d+\.\d+|[\da-f:]{4,39})\b"),
+    re.compile(rb"^(?:srun|slurmstepd): error: ([\w.-]+): task"),
+    re.compile(rb"(?:JOB|STEP) \S+ (?:STEPD TERMINATED )?ON (\S+) "),
+    re.compile(rb"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] "),
+    re.compile(rb"\(IP: ([\d.]+)|\bIP: (\d+\.\d+\.\d+\.\d+)\)"),
+)
+_TIMES = (
+    (re.compile(rb"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)"), "%Y-%m-%d %H:%M:%S"),
+    (re.compile(rb"\[[EWIF](\d{4} \d\d:\d\d:\d\d)\.\d+ "), "%m%d %H:%M:%S"),  # torch, glog
+    (re.compile(rb"\b(?:ERROR|INFO|WARNING) (\d\d-\d\d \d\d:\d\d:\d\d)\b"), "%m-%d %H:%M:%S"),  # vLLM
+)
+
+
+def bare(line: bytes) -> bytes:
+    """Return the line without what a launcher or logger put before it."""
+    found = _PREFIX.match(line)
+    rest = line[found.end() :] if found else line
+    return rest[1:] if found and found.end() and rest.startswith(b" ") else rest
+
+
+def writer(line: bytes) -> bytes:
+    """Return the part of the line that names the process which wrote it; empty where it has none."""
+    found = _RANK.match(line)
+    return found[0] if found else b""
+
+
+def host(line: bytes) -> str:
+    """Return the host or address that the line names; empty where it names none."""
+    for pattern in _HOSTS:
+        found = pattern.search(line)
+        if found:
+            return next(group for group in found.groups() if group).decode("utf-8", "replace")
+    return ""
+
+
+def stamp(text: bytes) -> float | None:
+    """Return the last time of day that the text tells, in epoch s; None where it tells none.
+
+    Formats without a year are taken for this one; they are compared with each other only.
+    """
+    for pattern, form in _TIMES:
+        found = pattern.findall(text)
+        if found:
+            told = found[-1].decode().replace("T", " ")
+            try:
+                moment = datetime.strptime(told, form)
+            except ValueError:  # a number that only looks like one
+                continue
+            year = moment.year if "%Y" in form else time.gmtime().tm_year
+            return moment.replace(year=year).timestamp()
+    return None

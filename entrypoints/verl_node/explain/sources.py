@@ -1,0 +1,69 @@
+"""Which files of a job, folder or path are logs, and which of them tell the story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOGS = {".log", ".out", ".err", ".txt", ""}
+# Not a log, though it looks like one: ours, Ray's state dumps, what git and Python keep.
+NOT_LOGS = {"verdict", "overrides", "checkpoint", "expires", "bringing", "pulse", "explanation"}
+SKIPPED = {"hydra", ".pulls", ".git", "__pycache__", "checkpoints"}
+
+
+class NothingToRead(Exception):
+    """None of the paths is a log or a folder with one."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """One log: ``first`` for what tells the story (output, node.log), not for what Ray kept beside it."""
+
+    path: Path
+    host: str
+    first: bool
+
+
+def collect(paths: Sequence[Path]) -> list[Log]:
+    """Return the logs, those of the head before those of the workers. Raises NothingToRead."""
+    logs = [log for path in paths for log in _of(path)]
+    if not logs:
+        named = ", ".join(map(str, paths))
+        raise NothingToRead(f"No log in {named}; wanted is a log, a job's run directory, or a folder with logs.")
+    return logs
+
+
+def run_dir(path: Path) -> Path:
+    """Return the run directory that a folder is, or the newest attempt in a job's folder; else the folder itself."""
+    attempts = [folder for folder in path.glob("attempt-*") if folder.name[8:].isdigit()]
+    return max(attempts, key=lambda folder: int(folder.name[8:]), default=path)
+
+
+def _of(path: Path) -> Iterator[Log]:
+    if not path.is_dir():
+        if path.is_file():
+            yield Log(path, "", True)
+        return
+    folder = run_dir(path)
+    nodes = sorted((folder / "nodes").glob("*-*"), key=lambda node: (len(node.name.partition("-")[0]), node.name))
+    for node in nodes:
+        host = node.name.partition("-")[2]
+        for file in sorted(node.rglob("*")):
+            if _is_log(file, node):
+                yield Log(file, host, file.parent == node)
+    if not nodes:
+        for file in sorted(folder.rglob("*")):
+            if _is_log(file, folder):
+                yield Log(file, "", True)
+
+
+def _is_log(file: Path, folder: Path) -> bool:
+    return (
+        file.suffix in LOGS
+        and file.name not in NOT_LOGS
+        and not file.name.startswith("stacks-")
+        and not SKIPPED & set(file.relative_to(folder).parts)
+        and file.is_file()
+        and not file.is_symlink()
+    )

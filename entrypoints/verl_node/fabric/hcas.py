@@ -1,0 +1,124 @@
+"""RDMA devices as /sys tells of them: ports, cards, and the GPUs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_GPU_VENDORS = ("0x10de", "0x1002")
+# PCI classes 0x0300xx and 0x0302xx are display and 3D controllers, 0x1200xx processing accelerators (an MI300X).
+_GPU_CLASSES = ("0x0300", "0x0302", "0x1200")
+_ADAPTER = "1"  # node_type 1: CA; 4 (RNIC) is iWARP, which NCCL does not speak
+
+
+@dataclass(frozen=True)
+class Port:
+    """One port of an RDMA device; ``card`` is its PCI path, ``interfaces`` are all of this network namespace."""
+
+    hca: str
+    number: int
+    state: str
+    physical: str
+    link: str
+    gbps: float
+    card: tuple[str, ...]
+    driver: str
+    node_type: str
+    bonded: bool
+    folder: Path
+    interfaces: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The name that NCCL_IB_HCA takes."""
+        return f"{self.hca}:{self.number}"
+
+    @property
+    def active(self) -> bool:
+        """Whether it carries data: ``4: ACTIVE`` and, where the driver tells, ``5: LinkUp``."""
+        return self.state.startswith("4") and self.physical[:1] in ("5", "")
+
+    @property
+    def adapter(self) -> bool:
+        """Whether it is hardware that speaks InfiniBand verbs as NCCL wants them."""
+        return bool(self.card) and self.node_type[:1] in (_ADAPTER, "") and self.driver != "efa"
+
+
+@dataclass(frozen=True)
+class Hcas:
+    """All ports of a node, the PCI paths of its GPUs, and the devices that are no verbs adapters."""
+
+    ports: tuple[Port, ...]
+    gpus: tuple[tuple[str, ...], ...] = ()
+    slingshot: tuple[str, ...] = ()
+
+    @property
+    def efa(self) -> tuple[str, ...]:
+        """Devices of AWS, which only libfabric speaks to."""
+        return tuple(dict.fromkeys(port.hca for port in self.ports if port.driver == "efa"))
+
+
+def read(root: Path = Path("/")) -> Hcas:
+    """Read them. A container shows every device of its host here, also those that it was not given."""
+    sys = root / "sys"
+    folder = sys / "class" / "infiniband"
+    interfaces = frozenset(_names(sys / "class" / "net"))
+    ports = tuple(port for name in _names(folder) for port in _ports(folder / name, sys, interfaces))
+    gpus = tuple(_gpus(sys)) if ports else ()
+    return Hcas(ports, gpus, tuple(_names(sys / "class" / "cxi")))
+
+
+def text(file: Path) -> str:
+    """Return a file's one line; empty where it is not there, or the kernel has nothing to say (an unused GID)."""
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _ports(hca: Path, sys: Path, interfaces: frozenset[str]) -> Iterator[Port]:
+    device = hca / "device"
+    masters = [name for name in _names(device / "net") if (sys / "class" / "net" / name / "master").exists()]
+    for number in _names(hca / "ports"):
+        folder = hca / "ports" / number
+        yield Port(
+            hca=hca.name,
+            number=int(number),
+            state=text(folder / "state"),
+            physical=text(folder / "phys_state"),
+            link=text(folder / "link_layer"),
+            gbps=_gbps(text(folder / "rate")),
+            card=_path(device),
+            driver=(device / "driver").resolve().name if (device / "driver").exists() else "",
+            node_type=text(hca / "node_type"),
+            bonded="bond" in hca.name or bool(masters),
+            folder=folder,
+            interfaces=interfaces,
+        )
+
+
+def _gbps(rate: str) -> float:
+    """Read ``400 Gb/sec (4X NDR)``."""
+    try:
+        return float(rate.split(maxsplit=1)[0])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _gpus(sys: Path) -> Iterator[tuple[str, ...]]:
+    folder = sys / "bus" / "pci" / "devices"
+    for name in _names(folder):
+        kind = text(folder / name / "class")[:6]
+        if kind in _GPU_CLASSES and text(folder / name / "vendor") in _GPU_VENDORS:
+            yield _path(folder / name)
+
+
+def _path(device: Path) -> tuple[str, ...]:
+    """Return the bridges down to a PCI device and itself, empty for one that is no PCI device."""
+    parts = device.resolve().parts if device.exists() else ()
+    return tuple(part for part in parts if part.startswith("pci") or part.count(":") == 2)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []

@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# Checks of the host, which a container with its own processes cannot make: who holds a GPU, what the kernel said of it,
+# whose Ray is still there. verl_node puts them beside its own (verl_node/checks/host.py).
+
+readonly HOSTCHECK_LIMIT_S=3
+# NVIDIA's "XID Errors" catalogue: those after which a GPU wants a reset, a reboot or a technician.
+readonly HOSTCHECK_XIDS=' 48 54 64 74 79 95 109 110 119 120 136 140 143 151 155 156 158 168 '
+readonly HOSTCHECK_DAY_S=86400
+
+# Asks the driver and the kernel in the background, while the node brings its image; hostcheck::judge reads the answers.
+hostcheck::begin() {
+    exec 5< /dev/null
+    HOSTCHECK_BEGAN=$SECONDS
+    [[ ! -e ${HOSTCHECK_ROOT:-}/proc/driver/nvidia/version && ! -d ${HOSTCHECK_ROOT:-}/sys/class/kfd ]] || exec 5< <(hostcheck::_ask 2> /dev/null 3>&-)
+}
+
+hostcheck::_ask() {
+    local line
+    if command -v nvidia-smi > /dev/null; then
+        timeout -s KILL "$HOSTCHECK_LIMIT_S" nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits \
+            | while IFS= read -r line; do printf 'app %s\n' "${line//,/}"; done || : # the container's own check tells
+    fi
+    timeout -s KILL "$HOSTCHECK_LIMIT_S" dmesg --level=emerg,alert,crit,err,warn \
+        | while IFS= read -r line; do
+            [[ $line != *'NVRM: Xid'* && $line != *amdgpu*uncorrect* ]] || printf 'log %s\n' "$line"
+        done || : # a site may keep the kernel's log from its users
+}
+
+# usage: hostcheck::judge FILE
+# Writes a line a check into FILE: name, severity, seen, wanted and fix between tabs.
+hostcheck::judge() {
+    local kind words
+    local -r until=$((HOSTCHECK_BEGAN + HOSTCHECK_LIMIT_S))
+    HOLDERS=() HOSTCHECK_LOG=''
+    while IFS=' ' read -r -t "$((until > SECONDS ? until - SECONDS : 1))" -u 5 kind words; do
+        case $kind in
+            app) holders::nvidia "$words" ;;
+            log) hostcheck::_log "$words" ;;
+        esac
+    done
+    exec 5<&-
+    holders::amd
+    {
+        hostcheck::_gpus_are_idle
+        hostcheck::_gpus_said_nothing
+        hostcheck::_no_stale_ray
+        printf 'host.image_is_here\tok\t%s\t\t\n' "${IMAGE_ID:-}"
+    } > "$1"
+}
+
+hostcheck::_gpus_are_idle() {
+    local held
+    printf -v held '%s; ' ${HOLDERS[@]+"${HOLDERS[@]}"}
+    if ((${#HOLDERS[@]})); then
+        printf 'host.gpus_are_idle\tfail\tHeld before the job has begun: %s.\tno process on the job'\''s GPUs\t%s\n' "${held%; }" \
+            "End it if it is yours (kill, docker rm), else exclude the node: sbatch --exclude=$HOST."
+    else
+        printf 'host.gpus_are_idle\tok\t\t\t\n'
+    fi
+}
+
+# usage: hostcheck::_log LINE
+# Keeps the last line of the kernel's of the last day that tells of a GPU in need of a reset.
+hostcheck::_log() {
+    local uptime now
+    read -r uptime _ < "${HOSTCHECK_ROOT:-}/proc/uptime"
+    now=${uptime%.*}
+    [[ $1 =~ ^\[\ *([0-9]+)\. ]] && ((now - BASH_REMATCH[1] < HOSTCHECK_DAY_S)) || return 0
+    if [[ $1 =~ Xid\ \([^\)]*\):\ ([0-9]+) ]]; then
+        [[ $HOSTCHECK_XIDS == *" ${BASH_REMATCH[1]} "* ]] || return 0
+    fi
+    HOSTCHECK_LOG=$1
+}
+
+hostcheck::_gpus_said_nothing() {
+    if [[ -n $HOSTCHECK_LOG ]]; then
+        printf 'host.gpus_said_nothing\twarn\tThe kernel says: %s\tno fatal Xid nor uncorrectable error in a day\t%s\n' \
+            "${HOSTCHECK_LOG//$'\t'/ }" "Have the GPU reset; exclude the node meanwhile: sbatch --exclude=$HOST."
+    else
+        printf 'host.gpus_said_nothing\tok\t\t\t\n'
+    fi
+}
+
+# A Ray of this account that belongs to no job, or to one that Slurm no longer knows, takes ports and memory.
+hostcheck::_no_stale_ray() {
+    local folder name job found=''
+    for folder in "${HOSTCHECK_ROOT:-}"/proc/[0-9]*; do
+        [[ -O $folder && -r $folder/comm ]] || continue
+        { read -r name < "$folder/comm"; } 2> /dev/null || continue
+        [[ $name == raylet || $name == gcs_server ]] || continue
+        job=$(hostcheck::_job_of "$folder") || continue # it has just ended
+        [[ -z $job ]] || stale::_ended "$job" || continue
+        found+="$(holders::who "${folder##*/}"), of ${job:+the ended job }${job:-no job}; "
+    done
+    if [[ -n $found ]]; then
+        printf 'host.no_stale_ray\twarn\t%s.\tno Ray of yours but the job'\''s\tEnd it: kill those numbers on %s.\n' "${found%; }" "$HOST"
+    else
+        printf 'host.no_stale_ray\tok\t\t\t\n'
+    fi
+}
+
+# usage: hostcheck::_job_of FOLDER
+# Prints the Slurm job in a process's environment.
+hostcheck::_job_of() {
+    local word
+    while IFS= read -r -d '' word; do
+        [[ $word != SLURM_JOB_ID=* ]] || printf '%s' "${word#*=}"
+    done 2> /dev/null < "$1/environ"
+}
