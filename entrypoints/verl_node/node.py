@@ -12,7 +12,6 @@ from pathlib import Path
 from verl_node import (
     address,
     checks,
-    debugging,
     fabric,
     gpu_use,
     masks,
@@ -32,7 +31,7 @@ from verl_node.checks.runner import Run
 from verl_node.errors import ClusterLost, NodeError
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
-from verl_node.identity import Identity, installed
+from verl_node.identity import Identity
 from verl_node.ports import DEBUGGERS, NodePorts
 from verl_node.ray_flags import Share
 from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
@@ -69,7 +68,6 @@ class Node:
     def begin_checks(self) -> None:
         """Start the checks of this node, before there are threads or an event loop. Raises BadSettings, CheckFailed."""
         self.ray_version = ray_flags.supported(self.identity.ray)
-        debugging.require(self.settings.debug, installed("debugpy"))
         limits.raise_open_files()
         known = {check.name: check for check in checks.CHECKS if self.settings.doctor == "deep" or not check.deep}
         chosen = adjusted(known, self.settings.checks)

@@ -60,7 +60,7 @@ def build(
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
-    built.update(debugging.environment(debug, environ, ports))
+    built.update(debugging.environment(debug, ports))
     built[debugging.SUPERVISOR] = str(os.getpid())
     return {**built, **fabric, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
 
