@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from docker import DockerClient
+from verl_node import releases
+from verl_node.configuration.own import REGISTRIES
 
 HERE = Path(__file__).parent / "configurations"
 RECIPES = Path(__file__).parents[2] / "slurm" / "recipes"
@@ -36,7 +38,7 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
         )  # fmt: skip
         try:
             code = container.wait(timeout=280)["StatusCode"]
-            return code, container.logs(stdout=True, stderr=bool(code)).decode()
+            return code, container.logs(stdout=True, stderr=code not in (0, 65)).decode()
         finally:
             container.remove(force=True)
 
@@ -44,12 +46,17 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def told(run: Run) -> dict[str, list[str]]:
-    """What is said of each case, as sentences."""
+def judged(run: Run) -> dict[str, dict[str, list[str]]]:
     code, output = run("python3", "/judge/judge.py")
     assert code == 0, output
-    found: dict[str, list[str]] = json.loads(output.splitlines()[-1])
+    found: dict[str, dict[str, list[str]]] = json.loads(output.splitlines()[-1])
     return found
+
+
+@pytest.fixture(scope="module")
+def told(judged: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
+    """What is said of each case, as sentences."""
+    return judged["told"]
 
 
 def test_there_are_as_many_as_were_asked_for() -> None:
@@ -67,3 +74,19 @@ def test_what_is_wrong_is_an_error_with_its_fix(name: str, says: str, told: dict
 def test_a_right_one_is_not_even_warned_of(name: str, told: dict[str, list[str]]) -> None:
     spoken = [said for said in told[name] if said.startswith(("error:", "warning:"))]
     assert [said for said in spoken if "qwen2-tiny is not here" not in said] == []
+
+
+@pytest.mark.parametrize("key", REGISTRIES)
+def test_the_tables_values_are_those_that_this_verl_registers(
+    key: str, judged: dict[str, dict[str, list[str]]]
+) -> None:
+    ours = {"hf", "tracking"}  # the CPU image's own rollout; a name that verl's tracking takes for wandb
+    assert {*releases.load("0.9.1").choices[key]} - ours == {*judged["registered"][key]} - ours
+
+
+def test_a_person_is_told_in_lines_and_by_the_exit_code(run: Run) -> None:
+    words = ("--recipe", "/recipes/demo_cpu.yaml", "--gpus-per-node", "1", "--", "trainer.save_freqq=1")
+    code, output = run("python3", "-m", "verl_node.configuration", *words)
+    assert code == 65
+    assert output.splitlines()[0] == "demo_cpu with verl 0.9.1 on 2 nodes with 1 GPUs each"
+    assert "Say trainer.save_freq." in output

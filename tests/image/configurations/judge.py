@@ -11,7 +11,7 @@ import pyarrow
 import yaml
 from pyarrow import parquet
 from verl_node import recipe, releases
-from verl_node.configuration import look
+from verl_node.configuration import look, own
 from verl_node.configuration.facts import Facts
 from verl_node.configuration.finding import error, errors
 from verl_node.errors import NodeError
@@ -66,4 +66,5 @@ yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]  # which Ome
 kinds = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
 cases = {name: case for kind in kinds.values() for name, case in kind.items()}
 with ProcessPoolExecutor(2) as pool:  # a composition takes Hydra half a second
-    print(json.dumps(dict(zip(cases, pool.map(judge, cases.values(), chunksize=4)))))  # noqa: T201
+    told = dict(zip(cases, pool.map(judge, cases.values(), chunksize=4)))
+print(json.dumps({"told": told, "registered": {key: own.registered(key) for key in own.REGISTRIES}}))  # noqa: T201
