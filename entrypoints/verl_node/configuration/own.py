@@ -57,8 +57,11 @@ def findings(config: Any, whole: Config, known: list[str]) -> list[Finding]:
 
     Its model's files need not be here: what HFModelConfig would load of them, prepare looks at.
     """
-    _load_no_model()
-    validate = _validation()
+    try:
+        _load_no_model()
+        validate = _validation()
+    except ImportError as missing:
+        return [warning("", f"verl cannot be imported here: {missing}.", "Look at the image; training needs it, too.")]
     if validate is None:
         return [warning("", "This verl has no validation of its own that is known.", "Read its trainer's words.")]
     found = [refusal for key in _made(whole) for refusal in _tried(partial(_make, config, key), key, known)]
@@ -67,11 +70,11 @@ def findings(config: Any, whole: Config, known: list[str]) -> list[Finding]:
 
 
 def _load_no_model() -> None:
-    from verl.workers import config as classes
-
-    model = getattr(classes, "HFModelConfig", None)
-    if model is not None:
-        model.__post_init__ = lambda self: None
+    """Have HFModelConfig take its fields and no more; verl before 0.5 has no such classes."""
+    if importlib.util.find_spec("verl.workers.config") is not None:
+        model = getattr(importlib.import_module("verl.workers.config"), "HFModelConfig", None)
+        if model is not None:
+            model.__post_init__ = lambda self: None
 
 
 def _validation() -> Callable[[Any, bool, bool], None] | None:
