@@ -27,11 +27,11 @@ class Examination:
 
     async def judge(self) -> None:
         """Wait for every node's report, write checks.json, and judge. Raises CheckFailed or PermissionMissing."""
-        await self._node.checked.wait()
+        await self._node.checking.done.wait()
         deadline = Deadline(DEEP_STOP_S if self._node.settings.doctor == "deep" else HARD_STOP_S)
         await until(lambda: all(peer.report for peer in self._peers.roll.peers()), deadline=deadline, poll_s=0.05)
         reports = [
-            self._node.report,
+            self._node.checking.report,
             *(peer.report or _silent(peer.identity.host) for peer in self._peers.roll.peers()),
         ]
         keys = self._plan.training.keys if self._plan else {}

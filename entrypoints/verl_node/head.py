@@ -114,7 +114,7 @@ class _Head:
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
-        await self.node.checked.wait()
+        await self.node.checking.done.wait()
         self.gcs = ray_flags.gcs_address(own, self.settings.head_ports)
         self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {}, own)
         self.node.keep_config(self.nodes)

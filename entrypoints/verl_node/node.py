@@ -4,31 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 
-from verl_node import (
-    address,
-    checks,
-    fabric,
-    gpu_use,
-    masks,
-    platforms,
-    ray_environment,
-    ray_flags,
-    traces,
-    tree,
-)
-from verl_node.checks import host as host_checks
-from verl_node.checks import limits
-from verl_node.checks.answer import Outcome
-from verl_node.checks.check import adjusted
+from verl_node import address, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
-from verl_node.checks.nodes import Report
-from verl_node.checks.runner import Run
-from verl_node.errors import ClusterLost, NodeError
+from verl_node.errors import ClusterLost
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
 from verl_node.identity import Identity
@@ -36,7 +18,6 @@ from verl_node.ports import DEBUGGERS, NodePorts
 from verl_node.ray_flags import Share
 from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
 from verl_node.settings import Settings
-from verl_node.wait import Deadline, until
 
 # Docker's own default of 64 MiB and the like are no place for an object store: then Ray chooses one itself.
 _LEAST_SHARED = 512 << 20
@@ -45,7 +26,6 @@ _OBJECT_STORE_PART = 0.3  # Ray's own share of the memory
 # node.sh gives a node 3.5 s after TERM; an orderly end may take its time over Ray's last writes.
 _HURRIED_S, _ORDERLY_S = 1.5, 4.0
 _FAREWELL_S = 1.5
-_HEAD_FOUND_S = 2.0
 
 
 class Node:
@@ -68,37 +48,11 @@ class Node:
     def begin_checks(self) -> None:
         """Start the checks of this node, before there are threads or an event loop. Raises BadSettings, CheckFailed."""
         self.ray_version = ray_flags.supported(self.identity.ray)
-        limits.raise_open_files()
-        known = {check.name: check for check in checks.CHECKS if self.settings.doctor == "deep" or not check.deep}
-        chosen = adjusted(known, self.settings.checks)
-        self.journal.beside("checks", "begin", f"{len(chosen)} checks")
-        self._run = Run.begin(chosen, self.settings, self.gpus)
-
-    @cached_property
-    def checked(self) -> asyncio.Event:
-        """Set when this node has passed its checks; made in the event loop, to which it belongs before Python 3.10."""
-        return asyncio.Event()
+        self.checking = Checking(self.settings, self.gpus, self.journal)
 
     async def watch_checks(self) -> None:
-        """Wait until this node is checked; that goes on beside everything that comes before Ray starts.
-
-        Raises CheckFailed or PermissionMissing; where the checks are all that is wanted the head judges them.
-        """
-        began = time.monotonic()
-        outcomes = [*host_checks.read(self.settings.out_dir, self.host), *await self._run.outcomes()]
-        self.report = Report(self.host, outcomes, self._run.facts)
-        if not self.settings.doctor:
-            await self._judge(outcomes)
-        self.journal.beside("checks", "end", "", time.monotonic() - began)
-        self.checked.set()
-
-    async def _judge(self, outcomes: Sequence[Outcome]) -> None:
-        """Judge them; a node that is unfit may still find the head, to tell it why."""
-        try:
-            checks.judge(outcomes, say=lambda warning: self.journal.beside("checks", "note", warning))
-        except NodeError:
-            await until(lambda: self.farewell is not None, deadline=Deadline(_HEAD_FOUND_S))
-            raise
+        """Wait until this node is checked. Raises CheckFailed or PermissionMissing."""
+        await self.checking.watch(lambda: self.farewell is not None)
 
     def share(self) -> Share:
         """Return what this node gives to Ray."""

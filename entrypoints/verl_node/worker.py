@@ -96,8 +96,8 @@ class _Worker:
 
     async def obey(self, ray: Ray) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""
-        await self.node.checked.wait()
-        self.channel.send("checks", report=asdict(self.node.report), time=time.time())
+        await self.node.checking.done.wait()
+        self.channel.send("checks", report=asdict(self.node.checking.report), time=time.time())
         order = await self.orders.get()
         self.node.journal.phase = "join"
         env = self.node.ray_environment(order["gcs"], order["env"], self.channel.local_address)

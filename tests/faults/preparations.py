@@ -53,6 +53,35 @@ while time.monotonic() < end:
     scene.later(HEAD, "docker rm --force squatter")
 
 
+def gcs_port_behind_a_firewall(scene: Scene) -> None:
+    """Drops what comes from other machines for the second port of the head's block, as soon as the block is held."""
+    script = """for _ in {1..600}; do
+    for lock in /tmp/verljob-ports/*-*; do
+        first=${lock##*/} last=${lock##*-} && first=${first%-*}
+        [[ $((last - first)) != 2 ]] || exec iptables -I INPUT ! -i lo -p tcp --dport $((first + 1)) -j DROP
+    done
+    sleep 0.1
+done"""
+    scene.sh(HEAD, 'nohup bash -c "$1" > /dev/null 2>&1 &', script)
+    scene.later(HEAD, "iptables -F INPUT")
+
+
+def both_debuggers(scene: Scene) -> None:
+    scene.environment.update(RAY_DEBUG="legacy", RAY_DEBUG_POST_MORTEM="1")
+
+
+def hca_of_elsewhere(scene: Scene) -> None:
+    scene.environment["NCCL_IB_HCA"] = "=mlx5_9"
+
+
+def cache_closed_on_the_worker(scene: Scene) -> None:
+    scene.on(HEAD, "install", "-d", "-o", ACCOUNT, "/var/hub")
+    scene.on(WORKER, "install", "-d", "-m", "755", "/var/hub")
+    for node in (HEAD, WORKER):
+        scene.later(node, "rm -rf /var/hub")
+    scene.environment["HF_HOME"] = "/var/hub"
+
+
 def head_name_leads_to_the_worker(scene: Scene) -> None:
     _hosts(scene, "127.0.1.1")
 

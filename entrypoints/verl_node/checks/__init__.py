@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_node.checks import cache, clock, debug, devices, gpus, limits, memory, network, places, rdma, vllm, work
+from verl_node.checks import cache, clock, debug, devices, gpus, limits, memory, nccl, network, places, rdma, vllm, work
 from verl_node.checks.answer import Outcome
 from verl_node.checks.check import Check
 from verl_node.errors import CheckFailed, NodeError, PermissionMissing
@@ -37,12 +37,12 @@ CHECKS: tuple[Check, ...] = (
     network.own_address_is_reachable,
     network.head_port_is_open,
     rdma.ports_are_up,
-    rdma.hcas_that_are_named_exist,
-    rdma.gid_index_fits,
-    rdma.interfaces_that_are_named_exist,
+    nccl.hcas_that_are_named_exist,
+    nccl.gid_index_fits,
+    nccl.interfaces_that_are_named_exist,
     rdma.devices_are_in_the_container,
     rdma.nothing_falls_back_to_tcp,
-    rdma.amd_settings_are_made,
+    nccl.amd_settings_are_made,
     vllm.allocator_settings_fit,
     debug.one_debugger_is_on,
     debug.debugger_has_what_it_needs,

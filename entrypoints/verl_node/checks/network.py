@@ -40,7 +40,7 @@ def head_name_resolves(settings: Settings, gpus: int, longest_s: float) -> Resul
     if ip_address(found.partition("%")[0]).is_loopback:
         return Result(
             "fail",
-            f"The head's name {head} resolves to {found} here: Ray would be bound to loopback.",
+            f"The head's name {head} resolves to {found} on {settings.allocation.host}: that is no other node.",
             "Remove that line from /etc/hosts, or set VERLJOB_HEAD_ADDRESS to the head's address.",
             "an address that every node reaches",
         )
@@ -82,9 +82,9 @@ def head_port_is_open(settings: Settings, gpus: int) -> Result:
     head = settings.head_address or settings.head_node
     if not (settings.joins and head):
         return OK
-    port = settings.head_ports.gcs  # the control port is answered by the head, which would take this for a stranger
-    if not _filtered(head, port):
-        return OK
+    port = settings.head_ports.gcs
+    if not _filtered(head, port) or _filtered(head, settings.head_ports.control):
+        return OK  # a head that is not reached at all is told of at the join
     return Result(
         "fail",
         f"A firewall drops what this node sends to {address.join(head, port)}, the port of Ray's GCS.",

@@ -1,4 +1,4 @@
-"""Checks at work: in a process of their own, each in a thread, so that one which hangs holds up nobody.
+"""Checks at work: in a process of their own, spread over threads, so that one which hangs holds up nobody.
 
 The supervisor forks before its event loop starts: everything is imported, so this costs a few milliseconds. What a
 check waits for may never answer, not even KILL (a process in an uninterruptible sleep of NFS or of a driver): then the
@@ -14,9 +14,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 
 from verl_node.checks import facts
 from verl_node.checks.answer import Outcome
@@ -26,6 +28,7 @@ from verl_node.settings import Settings
 
 HARD_STOP_S = 30.0
 DEEP_STOP_S = 180.0
+_PATIENCE_S = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
@@ -48,8 +51,13 @@ class Run:
         read, write = os.pipe()
         process = os.fork()
         if process == 0:
-            os.close(read)
-            _work(checks, settings, gpus, write)
+            try:
+                os.close(read)
+                _work(checks, settings, gpus, write)
+            except RuntimeError as error:  # no thread may be started: the limit of processes
+                print(f"checks: {error}", flush=True)  # noqa: T201
+            finally:
+                os._exit(0)
         os.close(write)
         return cls(checks, settings.allocation.host, process, read)
 
@@ -116,7 +124,7 @@ class Run:
 
 
 def _work(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) -> None:
-    """Be the child: ask everything at once, write an answer a line, end without waiting for what hangs."""
+    """Be the child: ask everything, write an answer a line, end without waiting for what hangs."""
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     lock = threading.Lock()
@@ -130,11 +138,33 @@ def _work(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) 
         result = check(settings, gpus)
         tell(check=check.name, **asdict(result), seconds=round(time.monotonic() - began, 3))
 
-    threads = {threading.Thread(target=ask, args=(check,), daemon=True): check.limit_s for check in checks}
-    threads[threading.Thread(target=lambda: tell(facts=facts.gather(settings, gpus)), daemon=True)] = facts.LIMIT_S
-    began = time.monotonic()
-    for thread in threads:
+    todo: deque[Callable[[], None]] = deque(
+        [*(partial(ask, check) for check in checks), lambda: tell(facts=facts.gather(settings, gpus))]
+    )
+    longest_s = max([facts.LIMIT_S, *(check.limit_s for check in checks)])
+    _spread(todo, longest_s)
+
+
+def _spread(todo: deque[Callable[[], None]], longest_s: float) -> None:
+    """Do all of it; whoever is held up for a moment is left behind, and another thread goes on with the rest.
+
+    A thread costs more than most checks, which take microseconds.
+    """
+
+    def work() -> None:
+        while True:
+            try:
+                task = todo.popleft()
+            except IndexError:
+                return
+            task()
+
+    threads = []
+    end = time.monotonic() + longest_s
+    while todo:
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
-    for thread, limit_s in threads.items():
-        thread.join(max(0.0, began + limit_s - time.monotonic()))
-    os._exit(0)
+        threads.append(thread)
+        thread.join(_PATIENCE_S)
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))

@@ -40,7 +40,7 @@ def test_what_fails_on_any_node_is_in_the_table_with_its_fix_and_the_flag_that_e
     assert job.end(0) == 69
     said = job.output(0)
     assert "n1 FAIL debug.one_debugger_is_on" in said
-    assert "n1 FAIL rdma.hcas_that_are_named_exist" in said
+    assert "n1 FAIL nccl.hcas_that_are_named_exist" in said
     told = json.loads((job.run_dir / "checks.json").read_text())
     assert (told["bad"], told["exclude"]) == (["n1"], "--exclude=n1")
     assert (job.verdict(0)["host"], job.verdict(0)["stage"]) == ("n1", "checks")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verl_node.checks import limits, network, rdma
+from verl_node.checks import CHECKS, limits, nccl, network, rdma
 from verl_node.checks.check import Check
 from verl_node.fabric import links
 from verl_node.settings import Settings
@@ -26,7 +26,6 @@ WORKER = {
     "VERLJOB_PLATFORM": "cuda",
     "VERLJOB_HEAD_NODE": "n1",
 }
-HEAD = {**WORKER, "SLURM_NODEID": "0"}
 
 
 @pytest.fixture
@@ -97,15 +96,26 @@ def test_a_bridge_and_loopback_are_no_address_for_a_node(tmp_path: Path, monkeyp
 def test_a_port_that_is_closed_refuses_and_one_behind_a_firewall_does_not_answer(
     error: OSError | None, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def connect(*_: Any, **__: Any) -> socket.socket:
-        if error:
+    environ = {**WORKER, "VERLJOB_HEAD_PORTS": "20000,20001,20002"}
+
+    def connect(target: tuple[str, int], **__: Any) -> socket.socket:
+        if error and target[1] == 20001:
             raise error
         return socket.socket()
 
     monkeypatch.setattr(socket, "create_connection", connect)
 
-    assert severity(network.head_port_is_open, WORKER) == wanted
-    assert severity(network.head_port_is_open, HEAD) == "ok"
+    assert severity(network.head_port_is_open, environ) == wanted
+    assert severity(network.head_port_is_open, {**environ, "SLURM_NODEID": "0"}) == "ok"
+
+
+def test_a_head_that_cannot_be_reached_at_all_is_no_firewall(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any, **__: Any) -> socket.socket:
+        raise socket.timeout("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+
+    assert severity(network.head_port_is_open, WORKER) == "ok"
 
 
 def test_a_real_port_that_nobody_listens_on_is_open() -> None:
@@ -140,7 +150,8 @@ def test_what_does_not_fit_the_network_is_told_with_its_fix(
 ) -> None:
     recorded(tree)
 
-    found = getattr(rdma, check)(Settings.from_env({**WORKER, **environ}), 8)
+    (chosen,) = (one for one in CHECKS if one.name.endswith(f".{check}"))
+    found = chosen(Settings.from_env({**WORKER, **environ}), 8)
 
     assert found.severity in ("warn", "fail")
     assert told in found.seen
@@ -162,9 +173,9 @@ def test_what_fits_is_let_pass(tree: str, environ: dict[str, str], recorded: Cal
 
     for check in (
         rdma.ports_are_up,
-        rdma.hcas_that_are_named_exist,
-        rdma.gid_index_fits,
-        rdma.interfaces_that_are_named_exist,
+        nccl.hcas_that_are_named_exist,
+        nccl.gid_index_fits,
+        nccl.interfaces_that_are_named_exist,
         rdma.devices_are_in_the_container,
         rdma.nothing_falls_back_to_tcp,
     ):
@@ -193,10 +204,10 @@ def test_amds_settings_and_the_memory_lock_are_asked_of_their_platforms(
 ) -> None:
     recorded("docker_bridge_first")
     rocm = {**WORKER, "VERLJOB_PLATFORM": "rocm"}
-    assert severity(rdma.amd_settings_are_made, {**rocm, "RCCL_MSCCL_ENABLE": "1"}) == "warn"
+    assert severity(nccl.amd_settings_are_made, {**rocm, "RCCL_MSCCL_ENABLE": "1"}) == "warn"
     right = {"RCCL_MSCCL_ENABLE": "0", "HSA_NO_SCRATCH_RECLAIM": "1"}
-    assert severity(rdma.amd_settings_are_made, {**rocm, **right}) == "ok"
-    assert severity(rdma.amd_settings_are_made, WORKER) == "ok"
+    assert severity(nccl.amd_settings_are_made, {**rocm, **right}) == "ok"
+    assert severity(nccl.amd_settings_are_made, WORKER) == "ok"
 
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (65536, 65536))
     assert severity(limits.memory_can_be_locked, WORKER) == "warn"
