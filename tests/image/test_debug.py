@@ -37,7 +37,8 @@ with socket.create_connection((where["host"], where["port"]), timeout=10) as ada
     while '"command": "initialize"' not in reply:
         reply += adapter.recv(65536).decode()
 waiting, _ = ray.wait([answer], timeout=1)
-print(json.dumps({"attach": json.loads(found[1]), "waits": not waiting, "answered": '"success": true' in reply}))
+answered = '"success": true' in reply
+print(json.dumps({"attach": json.loads(found[1]), "waits": not waiting, "answered": answered}), flush=True)
 os._exit(0)
 """
 BLOCK = (21000, 21511)
