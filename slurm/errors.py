@@ -4,6 +4,7 @@ SlurmError
 ├── EngineMissing       no docker client or compose command that can be used
 ├── CommandFailed       a command that had to succeed did not
 ├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
+├── CannotLook          a configuration could not be looked at: no such recipe, or no image that can
 ├── JobUnfinished       a job had not ended at its deadline
 ├── NoRecord            a job left no record of what is asked about it
 └── NothingToExplain    no log of the job that was named
@@ -36,6 +37,10 @@ class CommandFailed(SlurmError):
 
 class ClusterNotReady(SlurmError, TimeoutError):
     """The rehearsal cluster is not there, or was not whole in time."""
+
+
+class CannotLook(SlurmError):
+    """A configuration could not be looked at: there is no such recipe, or no image that can."""
 
 
 class JobUnfinished(SlurmError, TimeoutError):

@@ -14,7 +14,7 @@ from verl_node.errors import ClusterLost, NodeError
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
 from verl_node.identity import Identity
-from verl_node.ports import NodePorts
+from verl_node.ports import DEBUGGERS, NodePorts
 from verl_node.ray_flags import Share
 from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
 from verl_node.settings import Settings
@@ -36,7 +36,9 @@ class Node:
         self.settings = settings
         self.host = settings.allocation.host
         self.gpus = self._offered_gpus() if given is None else given
-        self.ports = NodePorts.deal(*settings.port_block, settings.head_ports)
+        self.ports = NodePorts.deal(
+            *settings.port_block, settings.head_ports, debuggers=DEBUGGERS if settings.debug else 0
+        )
         self.journal = Journal(self.host)
         for phase, seconds in settings.host_phases.items():
             self.journal.relay(phase, "end", "", seconds)
@@ -88,6 +90,7 @@ class Node:
             start_timeout_s=self.settings.ray_timeout_s,
             token_file=self.settings.token_file,
             verl_checkout=self.settings.verl_checkout,
+            debug=self.settings.debug,
             training=training,
             fabric=self._fabric(address) if address else {},
         )

@@ -151,6 +151,10 @@ def test_of_rays_debuggers_one_is_on_and_has_what_it_needs(monkeypatch: pytest.M
     assert "debugpy" in asked(debug.debugger_has_what_it_needs, **new).seen
     assert asked(debug.debugger_has_what_it_needs).severity == "ok"
 
+    assert "debugpy" in asked(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="1").seen
+    assert asked(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="legacy", **new).severity == "ok"
+    assert asked(debug.one_debugger_is_on, VERLJOB_DEBUG="1", **both).severity == "ok"
+
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
 def test_expandable_segments_and_vllms_sleep_mode_exclude_each_other(name: str) -> None:
