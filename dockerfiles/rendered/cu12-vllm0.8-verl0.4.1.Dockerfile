@@ -19,10 +19,10 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.6.0 vllm==0.8.5.post1" \
-        --wanted "tensordict==0.6.2 ray==2.46.0" \
+        --wanted "debugpy==1.8.20 tensordict==0.6.2 ray==2.46.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "tensordict==0.6.2 ray==2.46.0" --tolerate ""
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 tensordict==0.6.2 ray==2.46.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -54,13 +54,14 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.10" \
       verljob.pin.ray="2.46.0" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="f6db01efd9a0"
+      verljob.template="d54c30d946ff"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

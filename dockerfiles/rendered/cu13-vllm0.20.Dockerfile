@@ -19,10 +19,10 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 torchvision==0.26.0 torchaudio==2.11.0 vllm==0.20.2 transformers==5.3.0 flash-attn==2.8.3" \
-        --wanted "ray==2.54.1 tensordict==0.10.0" \
+        --wanted "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "ray==2.54.1 tensordict==0.10.0" --tolerate ""
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -54,6 +54,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.flash-attn="2.8.3" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.54.1" \
@@ -64,7 +65,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.20.2" \
-      verljob.template="6c2bc9de8570"
+      verljob.template="77d09a5a6f72"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

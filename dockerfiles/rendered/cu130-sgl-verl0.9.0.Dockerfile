@@ -19,10 +19,10 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 sglang==0.5.12 flash-attn==2.8.3" \
-        --wanted "ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate "sglang:transformers"
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate "sglang:transformers"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -55,6 +55,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
       verljob.pin.cachetools="8.0.0" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.flash-attn="2.8.3" \
       verljob.pin.math-verify="0.9.0" \
@@ -69,7 +70,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.9.0" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
-      verljob.template="6583bbe45285"
+      verljob.template="cbef21bd2023"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -37,12 +37,12 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
-        --wanted "tensordict==0.6.2 ray==2.44.1" \
+        --wanted "debugpy==1.8.16 tensordict==0.6.2 ray==2.44.1" \
  && unset PIP_CONSTRAINT \
  && python3 -m pip install --no-deps --no-index /wheels/*/*.whl \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" --tolerate "tensordict:torch"
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.16 tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" --tolerate "tensordict:torch"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -76,13 +76,14 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx90a" \
+      verljob.pin.debugpy="1.8.16" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="9dbd9da5f338"
+      verljob.template="a93051c73b87"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \

@@ -20,10 +20,10 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi apex flash-attn megatron-bridge megatron-core pytorch-triton-rocm sgl-kernel sglang torch torchaudio torchvision transformer-engine triton vllm xformers" \
         --has "torch==2.7.0 vllm==0.8.5" \
-        --wanted "ray==2.46.0 tensordict==0.9.1" \
+        --wanted "debugpy==1.8.20 ray==2.46.0 tensordict==0.9.1" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "ray==2.46.0 tensordict==0.9.1" --tolerate ""
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.46.0 tensordict==0.9.1" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -57,13 +57,14 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx90a" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.46.0" \
       verljob.pin.tensordict="0.9.1" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5" \
-      verljob.template="855fd7483df4"
+      verljob.template="2eb667112d39"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -20,10 +20,10 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi apex flash-attn megatron-bridge megatron-core pytorch-triton-rocm sgl-kernel sglang torch torchaudio torchvision transformer-engine triton vllm xformers" \
         --has "torch==2.9.0 vllm==0.11.1" \
-        --wanted "ray==2.54.1 tensordict==0.10.0" \
+        --wanted "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
- && python3 /steps/guard.py verify --pins "ray==2.54.1 tensordict==0.10.0" --tolerate ""
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -57,13 +57,14 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx942 gfx950" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.54.1" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="8f9d50d0b908"
+      verljob.template="47964e4c4c3c"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
