@@ -8,14 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import redirect_stderr
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from docker import DockerClient
 
-from images import attestation, base, build, bundle, bundling, context, record
+from images import attestation, base, build, bundle, bundling, context, record, report
 from images.bundle import Bundle
 from images.engine import choose
 from images.errors import BundleBroken, CommandFailed
@@ -66,23 +66,10 @@ def place(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def built(place: SimpleNamespace, daemon: DockerClient) -> Iterator[SimpleNamespace]:
     """The build, and what it said."""
     place.server.asked.clear()
-    with talk_into(place.folder / "log"):
+    with (place.folder / "log").open("w") as log, redirect_stderr(log):
         image_id = build.build(small_cell.spec(), place.site, [TAG], from_base=BASE, lock=place.lock)
     yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), asked=list(place.server.asked))
     daemon.images.remove(TAG)
-
-
-@contextmanager
-def talk_into(file: Path) -> Iterator[None]:
-    """Let what this process and its children say on standard error go into a file."""
-    before = os.dup(2)
-    with file.open("wb") as log:
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
 
 
 def found(content: bytes) -> list[str]:
@@ -115,6 +102,7 @@ def test_no_secret_is_in_the_log_the_records_or_what_is_stated(
     attestation.write(TAG, tmp_path)
     folders = (place.folder / "staged", place.folder / "records", tmp_path)
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    written += report.REPORTS.glob(f"{report.stem(TAG)}.*")
 
     assert len(written) > 50
     assert {path.name: told for path in written if (told := found(path.read_bytes()))} == {}
@@ -131,8 +119,12 @@ def test_no_secret_is_in_the_caches_of_the_build(built: SimpleNamespace, tmp_pat
 
 
 def test_a_build_that_fails_tells_no_secret(place: SimpleNamespace) -> None:
-    (place.folder / "broken.txt").write_text(place.lock.read_text() + "no-such-package==1.0\n")
-    with talk_into(place.folder / "failed"), pytest.raises(CommandFailed) as failure:
+    (place.folder / "broken.txt").write_text(f"{place.lock.read_text()}no-such-package==1.0 --hash=sha256:{64 * '0'}\n")
+    with (
+        (place.folder / "failed").open("w") as log,
+        redirect_stderr(log),
+        pytest.raises(CommandFailed) as failure,
+    ):
         build.build(small_cell.spec(), place.site, [TAG], from_base=BASE, lock=place.folder / "broken.txt")
 
     log_text = (place.folder / "failed").read_text()
