@@ -22,8 +22,10 @@ from images import prune as images_prune
 from images import push as images_push
 from images.catalog import Catalog
 from images.errors import ImageError
+from slurm import check as slurm_check
 from slurm import demo as slurm_demo
 from slurm import doctor as slurm_doctor
+from slurm import explanation as slurm_explanation
 from slurm import testbed
 from slurm.errors import SlurmError
 
@@ -49,6 +51,11 @@ def reported() -> Iterator[None]:
 def say(line: str) -> None:
     """Print a line at once, also into a pipe."""
     print(line, flush=True)
+
+
+def after_dashes() -> list[str]:
+    """Return what stands after --: Invoke joins it with blanks, here words with blanks of their own are kept."""
+    return sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
 
 
 def _debian() -> str:
@@ -231,6 +238,52 @@ def verify_image(_: Context, image: str, key: str = "") -> None:
         say(verification.verify(image, Path(key) if key else None))
 
 
+@task(name="explain", positional=["job"], help={"job": "a job's number, a log or a folder", "json": "one JSON object"})
+def explain_job(_: Context, job: str, json: bool = False) -> None:
+    """Find the first failure of a job in its logs: its class, where it stands, and the fix."""
+    with reported():
+        say(slurm_explanation.explain(job, folder=Path.cwd(), as_json=json))
+
+
+@task(name="troubleshooting")
+def write_troubleshooting(_: Context) -> None:
+    """Write the rules' part of docs/troubleshooting.md anew, after a rule was changed."""
+    with reported():
+        say(str(slurm_explanation.write_page(ROOT / "docs" / "troubleshooting.md")))
+
+
+@task(
+    name="check",
+    positional=["recipe"],
+    help={
+        "recipe": "a name of slurm/recipes/ or a .yaml file; overrides follow after --",
+        "nodes": "as for sbatch, like the next four",
+        "gpus_per_node": "of one node",
+        "time": "the time limit, as sbatch takes it",
+        "node_memory": "of one node, in GiB",
+        "gpu_memory": "of one GPU, in GiB",
+        "image": "an image of this machine (else VERLJOB_IMAGE, verl.PLATFORM:latest)",
+    },
+)
+def check_configuration(
+    _: Context,
+    recipe: str,
+    *,
+    nodes: int = 2,
+    gpus_per_node: int = 8,
+    time: str = "",
+    node_memory: float = 0.0,
+    gpu_memory: float = 0.0,
+    image: str = "",
+) -> None:
+    """Look at a training's configuration before it is submitted: check RECIPE -- trainer.total_epochs=3"""
+    with reported():
+        limit = slurm_check.minutes(time)
+        job = slurm_check.Job(recipe, after_dashes(), nodes, gpus_per_node, image, gpu_memory, node_memory, limit)
+        code = slurm_check.run(job, os.environ)
+    raise Exit(code=code)
+
+
 @task
 def lint(_: Context) -> None:
     """Run ruff, mypy --strict, shellcheck and hadolint."""
@@ -313,12 +366,10 @@ def cluster_up(_: Context, nodes: int = 2) -> None:
 @task
 def cluster_sbatch(_: Context) -> None:
     """Submit as submitter, from a copy of this checkout: testbed.sbatch -- --nodes=2 slurm/launch.sh demo_cpu"""
-    # Invoke joins what stands after -- with blanks (Context.remainder); words with blanks of their own are kept here.
-    words = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     with reported():
         cluster = testbed.Cluster.running()
         cluster.sync_checkout()
-        say(str(cluster.sbatch(words, environment=testbed.handed_on(os.environ))))
+        say(str(cluster.sbatch(after_dashes(), environment=testbed.handed_on(os.environ))))
 
 
 @task(help={"host": "login or a node", "user": "submitter, neighbour or root"})
@@ -364,6 +415,9 @@ namespace = Collection(
     state_image,
     verify_image,
     demo,
+    explain_job,
+    write_troubleshooting,
+    check_configuration,
     lint,
     run_tests,
     chaos,

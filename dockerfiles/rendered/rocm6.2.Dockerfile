@@ -39,14 +39,14 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
-        --wanted "ray[default]==2.44.1" \
+        --wanted "ray[default]==2.44.1 debugpy==1.8.16" \
         --bare "tensordict==0.6.2 verl==0.4.1" \
  && export PIP_CONSTRAINT=/opt/verljob/guard/constraints.txt \
  && python3 -m pip install -r /opt/verljob/guard/requirements.txt /wheels/*/*.whl \
  && python3 -m pip install --no-deps tensordict==0.6.2 verl==0.4.1 \
  && echo /opt/verljob/python > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/guard.py verify --imports "torch ray verl" \
-        --pins "verl==0.4.1 ray==2.44.1 tensordict==0.6.2 vllm==0.6.3" \
+        --pins "verl==0.4.1 ray==2.44.1 tensordict==0.6.2 debugpy==1.8.16 vllm==0.6.3" \
         --tolerate "tensordict:torch"
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
@@ -60,13 +60,14 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.platform="rocm" \
       verljob.variant="rocm6.2" \
       verljob.rollout="vllm" \
+      verljob.pin.debugpy="1.8.16" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="e9db0c45780d"
+      verljob.template="651320809cd6"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \

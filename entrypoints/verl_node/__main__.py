@@ -10,10 +10,9 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from typing import Any
 
 from verl_node import heart, lease, masking, standstill, strain, tree
 from verl_node.errors import NodeError
@@ -58,20 +57,22 @@ async def _live(node: Node) -> int:
     if code and verdict.host == node.host:  # what the kernel did came first
         verdict = replace(verdict, cause=f"{strain.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
     await node.conclude(verdict)
+    await node.explain(verdict)
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code
 
 
-def _story(node: Node) -> Coroutine[Any, Any, Verdict]:
-    """Return what this node does; a worker does without what the head alone needs, half of its CPU time at start."""
+async def _story(node: Node) -> Verdict:
+    """Be the node; a worker does without what the head alone needs, half of its CPU time at start."""
+    node.require_checks()
     if node.settings.joins:
         from verl_node import worker
 
-        return worker.follow(node)
+        return await worker.follow(node)
     from verl_node import head
 
-    return head.lead(node)
+    return await head.lead(node)
 
 
 def _mistake(node: Node, error: Exception) -> Verdict:

@@ -29,6 +29,7 @@ REMAPPED = (
     "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
     "--format=csv,noheader",
 )
+TOPOLOGY = ("nvidia-smi", "topo", "-m")
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 _RAS = ("umc", "sdma", "gfx", "mmhub", "xgmi_wafl")
 

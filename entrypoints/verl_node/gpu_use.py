@@ -61,6 +61,15 @@ def of(platform: str, mask: str = "") -> list[Gpu]:
     return masks.named([gpu for _, gpu in found], [uuid for uuid, _ in found], mask)
 
 
+def memory_bytes(platform: str) -> int | None:
+    """Return the memory of the smallest GPU, None where there is none or its driver does not answer."""
+    table = platforms.of(platform)
+    sizes = [_read(Path(file)) for file in glob(table.memory_files)] if table.memory_files else []
+    if table.memory_command:
+        sizes = [size << 20 for line in _answer(table.memory_command).split() if (size := _integer(line)) is not None]
+    return min((size for size in sizes if size), default=None)
+
+
 def _from_files(busy: str, used: str, usable: Collection[str]) -> list[tuple[str, Gpu]]:
     """Two patterns of files, one file a GPU each: percent and bytes.
 

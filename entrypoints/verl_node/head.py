@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from verl_node import announcement, masks, preparation, progress, ray_flags, stacks, training
+from verl_node import announcement, inspection, masks, preparation, progress, ray_flags, stacks, training
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
 from verl_node.examination import Examination
@@ -35,7 +35,8 @@ async def lead(node: Node) -> Verdict:
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)
-    return await unless(node.watch_checks(), peers.watch(), *story.watch_saves(), story=story.lead())
+    watchers = [node.watch_checks(), peers.watch(), story.inspect(), *story.watch_saves()]
+    return await unless(*watchers, story=story.lead())
 
 
 class _Head:
@@ -47,6 +48,17 @@ class _Head:
         self.plan = plan
         self.join = Deadline(node.settings.join_timeout_s)
         self.examination = Examination(node, peers, plan)
+        self.inspected = asyncio.Event()
+
+    async def inspect(self) -> None:
+        """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
+        if self.plan is not None:
+            command = inspection.argv(
+                self.settings, self.plan.training.argv, self.node.identity.verl, self.plan.configuration
+            )
+            env = self.node.ray_environment("", self.plan.training.env)
+            await inspection.run(command, env, self.journal.note)
+        self.inspected.set()
 
     def watch_saves(self) -> list[Coroutine[Any, Any, None]]:
         """Return what watches the checkpoints of the training, and for Slurm's notice that the time is over."""
@@ -87,6 +99,7 @@ class _Head:
         await self._prepare()
         if self.settings.doctor == "quick":
             return self.examination.passed()
+        await self.inspected.wait()
         with self.journal.during("train"):
             return await self._train()
 
@@ -119,6 +132,7 @@ class _Head:
             head=self.settings.head_ports,
             share=self.node.share(),
             temp_dir=self.settings.ray_temp_dir,
+            debug=self.settings.debug,
         )
         ray.start(argv, self.env)
 
@@ -151,10 +165,16 @@ class _Head:
             )
 
     async def _prepare(self) -> None:
-        """Prepare here first, then everywhere: with a shared cache the others only find what is there."""
+        """Prepare here first, then everywhere: with a shared cache the others only find what is there.
+
+        Here what is prepared is also held against the configuration.
+        """
         assert self.plan is not None
         deadline = Deadline(self.settings.prepare_timeout_s)
-        await preparation.run(self.plan.prepare, self.settings.environ, journal=self.journal, deadline=deadline)
+        here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
+        await preparation.run(
+            here, self.settings.environ, journal=self.journal, deadline=deadline, inspected=self.inspected
+        )
         self.peers.tell("prepare", argv=self.plan.prepare)
         if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
             late = ", ".join(self.peers.roll.without("prepared"))

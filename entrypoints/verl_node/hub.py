@@ -38,6 +38,15 @@ def model(repository: str) -> Path:
     return _snapshot(repository, "model", ignore=_NOT_NEEDED)
 
 
+def configuration(repository: str) -> Path:
+    """A copy in HF_HOME of a model's config.json alone.
+
+    Raises:
+        InputUnavailable: It is not in HF_HOME, and the hub does not answer or does not have it.
+    """
+    return _snapshot(repository, "model", allow=["config.json"])
+
+
 def _snapshot(repository: str, kind: str, *, allow: list[str] | None = None, ignore: list[str] | None = None) -> Path:
     """Fetch, or find what an earlier fetch left; huggingface_hub locks and resumes by itself."""
     silence = _silence()

@@ -7,14 +7,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node import address, explanation, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
 from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
-from verl_node.errors import ClusterLost
+from verl_node.errors import ClusterLost, NodeError
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
 from verl_node.identity import Identity
-from verl_node.ports import NodePorts
+from verl_node.ports import DEBUGGERS, NodePorts
 from verl_node.ray_flags import Share
 from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
 from verl_node.settings import Settings
@@ -36,17 +36,31 @@ class Node:
         self.settings = settings
         self.host = settings.allocation.host
         self.gpus = self._offered_gpus() if given is None else given
-        self.ports = NodePorts.deal(*settings.port_block, settings.head_ports)
+        self.ports = NodePorts.deal(
+            *settings.port_block, settings.head_ports, debuggers=DEBUGGERS if settings.debug else 0
+        )
         self.journal = Journal(self.host)
         for phase, seconds in settings.host_phases.items():
             self.journal.relay(phase, "end", "", seconds)
         self.identity = Identity.of_this_node(settings, self.gpus)
+        self._refusal: NodeError | None = None
         self.farewell: Callable[[Verdict], Awaitable[None]] | None = None
 
     def begin_checks(self) -> None:
-        """Start the checks of this node, before there are threads or an event loop. Raises BadSettings, CheckFailed."""
-        self.ray_version = ray_flags.supported(self.identity.ray)
-        self.checking = Checking(self.settings, self.gpus, self.journal)
+        """Start the checks of this node, before there are threads or an event loop.
+
+        What keeps them from starting is raised when somebody can hear it, by `require_checks`.
+        """
+        try:
+            self.ray_version = ray_flags.supported(self.identity.ray)
+            self.checking = Checking(self.settings, self.gpus, self.journal)
+        except NodeError as error:
+            self._refusal = error
+
+    def require_checks(self) -> None:
+        """Raise what kept the checks from starting: BadSettings or CheckFailed."""
+        if self._refusal is not None:
+            raise self._refusal
 
     async def watch_checks(self) -> None:
         """Wait until this node is checked. Raises CheckFailed or PermissionMissing."""
@@ -76,6 +90,7 @@ class Node:
             start_timeout_s=self.settings.ray_timeout_s,
             token_file=self.settings.token_file,
             verl_checkout=self.settings.verl_checkout,
+            debug=self.settings.debug,
             training=training,
             fabric=self._fabric(address) if address else {},
         )
@@ -142,6 +157,15 @@ class Node:
         left = await tree.end_all(_HURRIED_S if hurried else _ORDERLY_S)
         if left:
             self.journal.note(f"still there after KILL: {', '.join(left)}")
+
+    async def explain(self, verdict: Verdict) -> None:
+        """Leave what the logs tell of a failure, where they may know more than the verdict (on the head)."""
+        run_dir = self.settings.run_dir
+        if run_dir is None or self.settings.joins or not explanation.wanted(verdict):
+            return
+        problem = await explanation.leave(run_dir, self.settings.ray_temp_dir)
+        if problem:
+            self.journal.note(problem)
 
     def _offered_gpus(self) -> int:
         platform = self.settings.platform

@@ -40,6 +40,10 @@ class Platform:
     """Patterns of the driver's files with a GPU's use in percent and its used memory in bytes, side by side."""
     use_command: tuple[str, ...] = ()
     """What prints a line a GPU: UUID, use in percent, used memory in MiB."""
+    memory_files: str = ""
+    """Pattern of the driver's files with a GPU's whole memory in bytes."""
+    memory_command: tuple[str, ...] = ()
+    """What prints a line a GPU: its whole memory in MiB."""
 
     def visible_devices(self) -> list[str]:
         """Return the device nodes of GPUs that this node shows."""
@@ -73,6 +77,7 @@ PLATFORMS = {
         shared=(8 * GIB, 32 * GIB),
         locks_memory=True,
         use_command=("nvidia-smi", "--query-gpu=uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"),
+        memory_command=("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"),
     ),
     "rocm": Platform(
         devices="/dev/dri/renderD*",
@@ -86,6 +91,7 @@ PLATFORMS = {
         locks_memory=True,
         # Kernel documentation, gpu/amdgpu/thermal and driver-misc.
         use_files=(f"{DRM}/gpu_busy_percent", f"{DRM}/mem_info_vram_used"),
+        memory_files=f"{DRM}/mem_info_vram_total",
     ),
 }
 

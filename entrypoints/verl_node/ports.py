@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verl_node.errors import BadSettings
+
+DEBUGGERS = 16
+"""Processes of a node that wait in a debugger at once: as many as train there, and some of the agent loop's."""
 
 SMALLEST_BLOCK = 64  # 11 services and at least about 50 worker processes
 
@@ -46,10 +49,14 @@ class NodePorts:
     master: int
     workers_first: int
     workers_last: int
+    debuggers: tuple[int, int] | None = None
 
     @classmethod
-    def deal(cls, first: int, last: int, head: HeadPorts) -> NodePorts:
-        """Deal out a block (inclusive), leaving out head ports that lie at its start. Raises BadSettings."""
+    def deal(cls, first: int, last: int, head: HeadPorts, *, debuggers: int = 0) -> NodePorts:
+        """Deal out a block (inclusive), leaving out head ports that lie at its start. Raises BadSettings.
+
+        So many ``debuggers`` may listen at once, at the end of it.
+        """
         taken = {head.control, head.gcs, head.dashboard}
         while first in taken:
             first += 1
@@ -60,7 +67,9 @@ class NodePorts:
                 fix="Give VERLJOB_PORT_BLOCK=first-last a range of its own.",
             )
         services = 11
-        return cls(*[*range(first, first + services + 1), last])
+        workers_last = last - debuggers
+        of_debuggers = (workers_last + 1, last) if debuggers else None
+        return replace(cls(*[*range(first, first + services + 1), workers_last]), debuggers=of_debuggers)
 
 
 def parse_block(text: str) -> tuple[int, int]:

@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _phase("model") as note:
             for name in options.model:
                 note(f"{name}: {model.ensure(name, options.data_dir)} is whole")
+            if options.configuration:
+                sys.stdin.readline()  # until the head's look at the configuration is over
+                _hold_against(options.configuration)
     except NodeError as error:
         return error.code
     return 0
@@ -63,6 +66,20 @@ def _check_file(path: Path) -> None:
         raise InputUnavailable(f"The data file {path} is not on this node.", fix="Give a path that every node sees.")
 
 
+def _hold_against(configuration: Path) -> None:
+    """Hold the model and the data against the configuration, where the head's first look could keep one."""
+    from verl_node.configuration import look
+    from verl_node.configuration.finding import ERROR, require_none
+
+    if not configuration.is_file():
+        return
+    findings = look.later(*look.saved(configuration))
+    for found in findings:
+        if found.severity != ERROR:
+            _report("model", "note", message=found.sentence())
+    require_none(findings)
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m verl_node.prepare", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True, help="where data sets and made models lie")
@@ -72,6 +89,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--file", action="append", default=[], type=Path, help="data file of the user that must be there"
     )
     parser.add_argument("--model", action="append", default=[], metavar="NAME", help="model to make, fetch or check")
+    parser.add_argument("--configuration", type=Path, help="the training's, against which model and data are held")
     return parser.parse_args(arguments)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from verl_node import masks
+from verl_node import debugging, masks
 from verl_node.ports import NodePorts
 from verl_node.ray_flags import port_environment
 from verl_node.versions import Version
@@ -39,6 +39,7 @@ def build(
     verl_checkout: Path | None,
     training: Mapping[str, str],
     fabric: Mapping[str, str],
+    debug: str = "",
 ) -> dict[str, str]:
     """Return it. ``training`` holds the variables of the training itself, which win; ``fabric`` what was found of the
     network for those that nobody set. Raises BadSettings (masks).
@@ -59,6 +60,8 @@ def build(
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))
     if verl_checkout is not None:
         built["PYTHONPATH"] = os.pathsep.join(filter(None, [str(verl_checkout), environ.get("PYTHONPATH", "")]))
+    built.update(debugging.environment(debug, ports))
+    built[debugging.SUPERVISOR] = str(os.getpid())
     return {**built, **fabric, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_node import versions
+from verl_node import debugging, versions
 from verl_node.address import join
 from verl_node.errors import BadSettings, CheckFailed
 from verl_node.ports import HeadPorts, NodePorts
@@ -74,6 +74,7 @@ def head_argv(
     head: HeadPorts,
     share: Share,
     temp_dir: Path,
+    debug: str = "",
 ) -> list[str]:
     """Return the command that starts the head, with its ``dashboard`` at that address or, if empty, without.
 
@@ -86,13 +87,17 @@ def head_argv(
         *([f"--dashboard-grpc-port={ports.dashboard_grpc}"] if version < _DASHBOARD_GRPC_BEFORE else []),
         f"--ray-client-server-port={ports.client_server}",  # which ray_hook.py takes away again
         "--disable-usage-stats",
+        *debugging.ray_flags(debug),
         *_common(node_address, host, ports, share, temp_dir),
     ]
 
 
-def worker_argv(gcs: str, *, node_address: str, host: str, ports: NodePorts, share: Share, temp_dir: Path) -> list[str]:
+def worker_argv(
+    gcs: str, *, node_address: str, host: str, ports: NodePorts, share: Share, temp_dir: Path, debug: str = ""
+) -> list[str]:
     """Return the command that joins the head at ``gcs``. Raises BadSettings for a temp dir that is too long."""
-    return ["ray", "start", f"--address={gcs}", *_common(node_address, host, ports, share, temp_dir)]
+    common = _common(node_address, host, ports, share, temp_dir)
+    return ["ray", "start", f"--address={gcs}", *debugging.ray_flags(debug), *common]
 
 
 def port_environment(ports: NodePorts) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def training(
     merged = merge(of_recipe.values(), of_job, given.values(), [logger])
     keys.check_paths(merged)
     worker_env = keys.worker_environment(file_log, expires)
-    said = [*map(release.translate, merged.values()), *(keys.by_ray(worker_env) if release.runtime_env else ())]
+    said = [*_translated(release, merged.values()), *(keys.by_ray(worker_env) if release.runtime_env else ())]
     return Training(
         argv=["python3", "-m", recipe.module, *map(str, merge(said).values())],
         env={**worker_env, "HYDRA_FULL_ERROR": "1", "PYTHONUNBUFFERED": "1"},
@@ -133,6 +133,21 @@ def training(
         notes=[*_notes(of_recipe, release, without), *keys.saving(merged, long=long)],
         keys={key: str(override.plain()) for key, override in merged.items()},
     )
+
+
+def _translated(release: releases.Release, overrides: Iterable[Override]) -> list[Override]:
+    """The overrides by this release's names. Raises BadTrainingConfig with all that it has no name for."""
+    said, refused = [], []
+    for override in overrides:
+        try:
+            said.append(release.translate(override))
+        except BadTrainingConfig as error:
+            refused.append(error)
+    if refused:
+        raise BadTrainingConfig(
+            " ".join(error.cause for error in refused), fix=" ".join(dict.fromkeys(error.fix for error in refused))
+        )
+    return said
 
 
 def _notes(of_recipe: dict[str, Override], release: releases.Release, without: tuple[str, ...]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from verl_node import address
 from verl_node.allocation import Allocation, number
+from verl_node.debugging import MODES
 from verl_node.errors import BadSettings
 from verl_node.ports import HeadPorts, parse_block
 from verl_node.progress import END, OFF, REPORT, HangPolicy
@@ -16,6 +17,8 @@ from verl_node.progress import END, OFF, REPORT, HangPolicy
 # By hand nothing is reserved: Ray's own defaults for the head, and blocks below every common ephemeral range.
 _HEAD_PORTS = "6380,6379,8265"
 _PORT_BLOCK = "20000-20511"
+_WANDB_WITHOUT_KEY = ("offline", "dryrun", "disabled")
+_WANDB_HOST = "api.wandb.ai"
 DASHBOARD = ("0", "1", "node")
 
 
@@ -36,6 +39,7 @@ class Settings:
     token_file: Path | None
     secrets: tuple[str, ...]
     dashboard: str
+    debug: str
     lease: Path | None
     out_dir: Path
     run_dir: Path | None
@@ -82,6 +86,7 @@ class Settings:
             token_file=_path(environ, "VERLJOB_TOKEN_FILE"),
             secrets=(token.decode("utf-8", "replace"), *_secrets(environ)),
             dashboard=_dashboard(environ.get("VERLJOB_DASHBOARD", "")),
+            debug=_debug(environ.get("VERLJOB_DEBUG", "")),
             lease=_path(environ, "VERLJOB_LEASE"),
             out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
             run_dir=_path(environ, "VERLJOB_RUN_DIR"),
@@ -123,6 +128,16 @@ class Settings:
         ports = replace(self.head_ports, control=control)
         return replace(self, allocation=allocation, head_address=host, head_ports=ports, joins=True)
 
+    @property
+    def logs_to_wandb(self) -> bool:
+        """Whether this account can log to Weights & Biases: by a key, by its ~/.netrc, or without the network."""
+        if self.environ.get("WANDB_API_KEY") or self.environ.get("WANDB_MODE") in _WANDB_WITHOUT_KEY:
+            return True
+        try:
+            return _WANDB_HOST in Path(self.environ.get("NETRC") or self.home / ".netrc").read_text()
+        except OSError:
+            return False
+
     def _only_by_hand(self, flag: str) -> None:
         if not self.by_hand:
             raise BadSettings(
@@ -138,7 +153,7 @@ def _host_phases(environ: Mapping[str, str]) -> dict[str, float]:
 
 
 def _hang(environ: Mapping[str, str]) -> HangPolicy:
-    action = environ.get("VERLJOB_HANG", "") or REPORT
+    action = environ.get("VERLJOB_HANG", "") or (OFF if environ.get("VERLJOB_DEBUG") else REPORT)  # who debugs waits
     if action not in (REPORT, END, OFF):
         raise BadSettings(f"VERLJOB_HANG is {action!r}.", fix=f"Set it to {REPORT}, {END} or {OFF}, or unset it.")
     default = HangPolicy()
@@ -163,6 +178,15 @@ def _secrets(environ: Mapping[str, str]) -> list[str]:
     """Return the values that came by file: entrypoint.sh adds their names to what the user named."""
     names = environ.get("VERLJOB_SECRET_NAMES", "").split(",")
     return [environ[name] for name in names if environ.get(name)]
+
+
+def _debug(asked: str) -> str:
+    if asked not in MODES:
+        raise BadSettings(
+            f"VERLJOB_DEBUG is {asked!r}.",
+            fix="Write 1 (Ray's distributed debugger) or legacy (ray debug), or unset it.",
+        )
+    return asked
 
 
 def _doctor(asked: str) -> str:

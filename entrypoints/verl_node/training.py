@@ -37,6 +37,11 @@ class Plan:
     prepare: list[str]
     run_dir: Path
 
+    @property
+    def configuration(self) -> Path:
+        """Where the resolved configuration is kept, for prepare and for people."""
+        return self.run_dir / "configuration.json"
+
 
 def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
     """Return what the recipe means here, None for a cluster that stays.

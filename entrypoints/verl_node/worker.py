@@ -109,6 +109,7 @@ class _Worker:
             ports=self.node.ports,
             share=self.node.share(),
             temp_dir=self.node.settings.ray_temp_dir,
+            debug=self.node.settings.debug,
         )
         ray.start(argv, {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]})  # for ray_hook.py
         return await unless(ray.watch(), self.gpus.follow(), story=self._serve(ray))

@@ -6,6 +6,7 @@ announce::job() {
     printf 'image       %s, platform %s, runtime %s\n' "$VERLJOB_IMAGE" "$VERLJOB_PLATFORM" "$VERLJOB_RUNTIME"
     printf 'run folder  %s\n' "$VERLJOB_RUN_DIR"
     announce::_dashboard "${VERLJOB_HEAD_PORTS##*,}" "$(id -un)" "${SLURM_SUBMIT_HOST:-LOGIN-NODE}"
+    debug::announce "${VERLJOB_HEAD_PORTS##*,}" "${NODES[0]}"
     printf 'time limit  %s, until %s\n' "$JOB_LIMIT" "$JOB_END"
     ! requeue::asked || printf 'attempt     %d of %d at most, checkpoints in %s\n' "$VERLJOB_ATTEMPT" "$VERLJOB_ATTEMPTS" "$VERLJOB_CHECKPOINTS"
 }

@@ -40,14 +40,17 @@ ending::_told() {
 # The EXIT trap: the last line, result.json where not the head's own verdict is the job's, and the code.
 ending::report() {
     local -r code=$?
+    local found=''
     trap - EXIT
     ports::release
     [[ -z ${VERLJOB_DRY_RUN:-} || $code != 0 ]] || exit 0
     [[ -n ${VERDICT[code]:-} ]] || verdict::set "$code" self "launch.sh ended unexpectedly with $code" "see the lines above"
     requeue::decide
+    ! ending::_told || found=$VERLJOB_RUN_DIR/explanation
     if [[ -d ${VERLJOB_RUN_DIR:-}/nodes ]] && ! ending::_told; then
         verdict::result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
+    explanation::print "$found"
     verdict::sentence
     requeue::again
     exit "${VERDICT[code]}"

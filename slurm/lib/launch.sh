@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The story of launch.sh once it has found its folder.
 
-for name in say verdict process table recipe training allocation rundir ports announce step watch requeue ending; do
+for name in say verdict process table debug recipe training allocation rundir ports announce step watch requeue explanation ending; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -11,7 +11,8 @@ unset name
 launch::run() {
     trap ending::report EXIT
     table::profile "${VERLJOB_PROFILE:-}"
-    recipe::choose "$@"
+    debug::choose "$@"
+    recipe::choose "${@:DEBUG_WORDS+1}"
     if [[ -n ${VERLJOB_DRY_RUN:-} && -z ${SLURM_JOB_ID:-} ]]; then
         allocation::imagine
     else

@@ -18,7 +18,7 @@ rundir::make() {
     mkdir -p -- "$VERLJOB_RUN_DIR/nodes" && [[ -w $VERLJOB_RUN_DIR ]] \
         || fail 77 "cannot write to the run directory $VERLJOB_RUN_DIR" "export VERLJOB_RUN_DIR=a folder that every node can write"
     # A run directory that somebody named may have been used before: its last job must not speak for this one.
-    rm -f -- "$VERLJOB_RUN_DIR"/{result.json,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
+    rm -f -- "$VERLJOB_RUN_DIR"/{result.json,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
     rm -rf -- "$VERLJOB_RUN_DIR/.pulls"
     printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}" > "$VERLJOB_OVERRIDES_FILE"
 }

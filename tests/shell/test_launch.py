@@ -276,6 +276,33 @@ def test_the_heads_code_is_the_jobs(rig: Rig, code: int) -> None:
     assert last(done).startswith(f"verdict: {code} (train on n1): x")
 
 
+def test_a_failed_job_tells_the_first_failure_before_its_last_line(rig: Rig) -> None:
+    verdict = "code=76 origin=self stage=cluster host=n2 cause=lost fix=requeue"
+    rig.fake("step", leaves((0, verdict), (1, ended(143, origin="signal"))))
+
+    *_, failure, where, fix, read, _ = rig.launch(DEMO).stdout.splitlines()
+
+    assert [line.split(maxsplit=1) for line in (where, fix, read)] == [
+        ["where", "n2"],
+        ["fix", "requeue"],
+        ["read", "docs/faults.md"],
+    ]
+    assert failure == "first failure ray-gcs: lost"
+
+
+@pytest.mark.parametrize(("code", "said"), [(7, 1), (0, 0)])
+def test_what_the_head_found_in_the_logs_stands_for_a_verdict_of_its_own(rig: Rig, code: int, said: int) -> None:
+    found = 'mkdir -p "$VERLJOB_RUN_DIR"; echo "found in the logs" > "$VERLJOB_RUN_DIR/explanation"\n'
+    result = f'echo \'{{"code": {code}, "stage": "train"}}\' > "$VERLJOB_RUN_DIR/result.json"\n'
+    rig.fake("step", found + result + leaves((0, ended(code)), (1, ended(143, origin="signal"))))
+
+    done = rig.launch(DEMO)
+
+    assert done.stdout.count("found in the logs") == said
+    assert "first failure" not in done.stdout
+    assert last(done).startswith(f"verdict: {code} ")
+
+
 def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(rig: Rig) -> None:
     rig.fake("hosts", "n1\nn2\nn3\n")
     rig.fake("step", leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y")), (2, ended(69))))

@@ -25,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
     limits.processes_suffice,
     limits.memory_can_be_locked,
     limits.memory_suffices,
+    limits.cgroup_holds_the_memory,
     limits.processes_can_be_traced,
     devices.gpus_are_visible,
     gpus.driver_answers,

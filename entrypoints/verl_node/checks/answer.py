@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """``severity`` is ok, warn, fail (69) or permission (77); then what was seen and wanted, and the one-line fix."""
+    """``severity`` is ok, idle (there is nothing to look at), warn, fail (69) or permission (77).
+
+    Then what was seen and wanted, and the one-line fix.
+    """
 
     severity: str
     seen: str = ""
@@ -16,6 +19,7 @@ class Result:
 
 
 OK = Result("ok")
+IDLE = Result("idle")
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Check:
         more = () if self.threshold is None else (self.threshold,)
         result = self.ask(settings, gpus, *more)
         raised = self.severity == FAIL and result.severity == WARN
-        lowered = self.severity == WARN and result.severity != "ok"
+        lowered = self.severity == WARN and result.severity in (FAIL, "permission")
         return replace(result, severity=self.severity) if raised or lowered else result
 
 

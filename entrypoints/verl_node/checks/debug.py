@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from verl_node import versions
 from verl_node.checks.answer import OK, Result
 from verl_node.checks.check import check
+from verl_node.debugging import DISTRIBUTED
 from verl_node.identity import installed
 from verl_node.settings import Settings
 
@@ -15,9 +16,8 @@ _LEAST_RAY = (2, 40)  # what verl's own guide asks for; the VS Code extension sp
 
 @check("debug-logs")
 def one_debugger_is_on(settings: Settings, gpus: int) -> Result:
-    """RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 exclude each other: with both no breakpoint stops."""
-    environ = settings.environ
-    if environ.get("RAY_DEBUG") == "legacy" and _post_mortem(settings):
+    """RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 exclude each other; VERLJOB_DEBUG sets both as they have to be."""
+    if not settings.debug and settings.environ.get("RAY_DEBUG") == "legacy" and _post_mortem(settings):
         return Result(
             "fail",
             "RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 are both set: the legacy debugger turns the other off.",
@@ -30,18 +30,22 @@ def one_debugger_is_on(settings: Settings, gpus: int) -> Result:
 @check("debug-logs")
 def debugger_has_what_it_needs(settings: Settings, gpus: int) -> Result:
     """Ray's distributed debugger has Ray 2.40 or later and debugpy, in the image's own Python."""
-    if not (_post_mortem(settings) or settings.environ.get("RAY_DEBUG", "") not in ("", "0", "legacy")):
+    by_hand = _post_mortem(settings) or settings.environ.get("RAY_DEBUG", "") not in ("", "0", "legacy")
+    if not (settings.debug == DISTRIBUTED or (by_hand and not settings.debug)):
         return OK
     ray = installed("ray")
     if ray and versions.parse(ray) < _LEAST_RAY:
         return Result(
-            "fail", f"Ray {ray} is too old for its distributed debugger.", "Use RAY_DEBUG=legacy.", "Ray 2.40 or later"
+            "fail",
+            f"Ray {ray} is too old for its distributed debugger.",
+            "Use launch.sh --debug legacy.",
+            "Ray 2.40 or later",
         )
     if find_spec("debugpy") is None:
         return Result(
             "fail",
             "debugpy is not installed here, and a breakpoint of Ray's debugger needs it.",
-            "Install debugpy in the image, or use RAY_DEBUG=legacy.",
+            "Use an image of this toolkit, or pip install debugpy; launch.sh --debug legacy does without.",
             "debugpy",
         )
     return OK

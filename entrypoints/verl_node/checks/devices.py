@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from verl_node import platforms
-from verl_node.checks.answer import OK, Result
+from verl_node.checks.answer import IDLE, OK, Result
 from verl_node.checks.check import check
 from verl_node.settings import Settings
 
@@ -18,7 +18,7 @@ def gpus_are_visible(settings: Settings, gpus: int) -> Result:
     """
     platform = platforms.of(settings.platform)
     if not platform.devices or gpus == 0:
-        return OK
+        return IDLE
     absent = [device for device in platform.control if not os.path.exists(device)]
     seen = platform.visible_devices()
     if absent or len(seen) < gpus:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 
 from verl_node import gpu_state, masks, platforms
-from verl_node.checks.answer import OK, Result
+from verl_node.checks.answer import IDLE, OK, Result
 from verl_node.checks.check import check
 from verl_node.gpu_state import GpuState, NoAnswer
 from verl_node.identity import installed
@@ -42,11 +42,11 @@ def _of_gpus(ask: Callable[..., Result]) -> Callable[..., Result]:
     @wraps(ask)
     def asked(settings: Settings, gpus: int, *threshold: float) -> Result:
         if not platforms.of(settings.platform).devices or gpus == 0:
-            return OK
+            return IDLE
         try:
             return ask(settings, gpus, *threshold)
         except NoAnswer:
-            return OK
+            return IDLE
 
     return asked
 
@@ -55,7 +55,7 @@ def _of_gpus(ask: Callable[..., Result]) -> Callable[..., Result]:
 def driver_answers(settings: Settings, gpus: int) -> Result:
     """The driver tells of as many GPUs as the job has on this node."""
     if not platforms.of(settings.platform).devices or gpus == 0:
-        return OK
+        return IDLE
     fix = "Look at `dmesg` on that node for Xid or amdgpu errors; exclude it: sbatch --exclude."
     try:
         seen = len(look(settings, gpus))

@@ -17,6 +17,7 @@ from verl_node.settings import Settings
 PROCESSES = 4096
 # A container sees its own cgroup here: version 2's file, version 1's.
 TRACING = Path("/proc/sys/kernel/yama/ptrace_scope")
+MEMORY_MAX = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 PIDS_MAX = (Path("/sys/fs/cgroup/pids.max"), Path("/sys/fs/cgroup/pids/pids.max"))
 
 
@@ -50,8 +51,12 @@ def processes_suffice(settings: Settings, gpus: int, least: float) -> Result:
 
 def pids_max() -> int:
     """Return how many processes and threads the cgroup may hold, RLIM_INFINITY where it says no number."""
-    told = [file.read_text().strip() for file in PIDS_MAX if file.exists()]
-    return int(told[0]) if told and told[0].isdigit() else resource.RLIM_INFINITY
+    told = next(filter(None, map(_read, PIDS_MAX)), "")
+    return int(told) if told.isdigit() else resource.RLIM_INFINITY
+
+
+def _read(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
 
 
 @check("nccl")
@@ -82,6 +87,21 @@ def memory_suffices(settings: Settings, gpus: int, gib_per_gpu: float) -> Result
         f"The job has {settings.memory_bytes / platforms.GIB:.0f} GiB of memory on this node for {gpus} GPUs.",
         "Ask for more: sbatch --mem=0 (all of the node), or as much as docs/platforms.md says.",
         f"{gib_per_gpu:g} GiB a GPU",
+    )
+
+
+@check("memory", threshold=0.9, severity="warn")
+def cgroup_holds_the_memory(settings: Settings, gpus: int, least: float) -> Result:
+    """The cgroup allows what Slurm says the job has: Ray counts on that, and the kernel kills for less."""
+    limits = [int(text) for text in map(_read, MEMORY_MAX) if text.isdigit()]
+    wanted = settings.memory_bytes
+    if wanted is None or not limits or min(limits) >= least * wanted:
+        return OK
+    return Result(
+        "warn",
+        f"The cgroup allows {min(limits) / platforms.GIB:.1f} GiB here, and the job has {wanted / platforms.GIB:.1f}.",
+        "Say the smaller number to sbatch: --mem; or ask the site why its cgroup is tighter.",
+        f"{least:g} of the job's memory",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 
 from verl_node.checks import rdma
-from verl_node.checks.answer import OK, Result
+from verl_node.checks.answer import IDLE, OK, Result
 from verl_node.checks.check import check
 from verl_node.fabric import gids, links, rails
 from verl_node.fabric.hcas import Port
@@ -72,7 +72,7 @@ def interfaces_that_are_named_exist(settings: Settings, gpus: int) -> Result:
 def amd_settings_are_made(settings: Settings, gpus: int) -> Result:
     """On AMD: RCCL's MSCCL is off and the runtime keeps its scratch memory, as verl's guide for MI300X wants."""
     if settings.platform != "rocm":
-        return OK
+        return IDLE
     wanted = {"RCCL_MSCCL_ENABLE": "0", "HSA_NO_SCRATCH_RECLAIM": "1"}
     other = {name: settings.environ.get(name, "") for name in wanted if settings.environ.get(name, "") != wanted[name]}
     if not other:

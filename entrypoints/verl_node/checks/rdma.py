@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from verl_node import platforms
-from verl_node.checks.answer import OK, Result
+from verl_node.checks.answer import IDLE, OK, Result
 from verl_node.checks.check import check
 from verl_node.fabric import hcas, plugins, rails
 from verl_node.fabric.hcas import Hcas
@@ -38,7 +38,9 @@ def ports_are_up(settings: Settings, gpus: int) -> Result:
         for port in found.ports
         if port.adapter and not port.active and port.link in kinds and rails.beside_gpu(port, found)
     ]
-    if not down or not _matters(settings, gpus):
+    if not _matters(settings, gpus):
+        return IDLE
+    if not down:
         return OK
     told = ", ".join(f"{port.name} {port.state}, {port.physical}" for port in down)
     return Result(
@@ -53,7 +55,9 @@ def ports_are_up(settings: Settings, gpus: int) -> Result:
 def devices_are_in_the_container(settings: Settings, gpus: int) -> Result:
     """Each active RDMA port has its /dev/infiniband device here, else NCCL uses TCP without a word."""
     chosen = rails.choose(here()).ports
-    if not chosen or not _matters(settings, gpus) or settings.environ.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
+    if not _matters(settings, gpus):
+        return IDLE
+    if not chosen or settings.environ.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
         return OK
     names = {hcas.text(path / "ibdev"): path.name for path in (ROOT / "sys/class/infiniband_verbs").glob("uverbs*")}
     needed = dict.fromkeys(names.get(port.hca, f"(device of {port.hca})") for port in chosen)
@@ -73,7 +77,7 @@ def nothing_falls_back_to_tcp(settings: Settings, gpus: int) -> Result:
     """EFA and Slingshot have their plugin, and no variable turns a fast network off."""
     found = here()
     if not _matters(settings, gpus):
-        return OK
+        return IDLE
     environ = settings.environ
     if (found.efa or found.slingshot) and not plugins.find(ROOT, environ.get("LD_LIBRARY_PATH", "")):
         devices = ", ".join([*found.efa, *found.slingshot])

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from verl_node.checks.answer import Outcome
 from verl_node.checks.nodes import Report
 
-_WORDS = {"ok": "ok", "warn": "warn", "fail": "FAIL", "permission": "FAIL"}
 _NOT_ASKED = "-"
+_WORDS = {"ok": "ok", "idle": _NOT_ASKED, "warn": "warn", "fail": "FAIL", "permission": "FAIL"}
 _MOST_COLUMNS = 8
 
 
@@ -38,7 +38,7 @@ def text(reports: Sequence[Report], between: Sequence[Outcome]) -> str:
     for name in names:
         marks = [f"{cells.get((name, host), _NOT_ASKED):<{len(title)}}" for title, host in columns.items()]
         rows.append("  ".join([f"{name:<{width}}", *marks]).rstrip())
-    wrong = [outcome for outcome in outcomes if outcome.severity != "ok"]
+    wrong = [outcome for outcome in outcomes if outcome.severity not in ("ok", "idle")]
     rows += [f"{outcome.host} {_WORDS[outcome.severity]} {outcome.sentence()} — {outcome.fix}" for outcome in wrong]
     return "\n".join(rows)
 
@@ -60,7 +60,7 @@ def _columns(hosts: Sequence[str], cells: dict[tuple[str, str], str]) -> dict[st
     """Return titles and the host that stands for each."""
     if len(hosts) <= _MOST_COLUMNS:
         return {host: host for host in hosts}
-    odd = {host for (_, host), mark in cells.items() if mark != _WORDS["ok"]}
+    odd = {host for (_, host), mark in cells.items() if mark not in (_WORDS["ok"], _NOT_ASKED)}
     well = [host for host in hosts if host not in odd]
     columns = {host: host for host in hosts if host in odd}
     return {**columns, f"{len(well)} others": well[0]} if well else columns

@@ -7,20 +7,23 @@ import subprocess
 import sys
 from typing import Any
 
-from verl_node import platforms
-from verl_node.checks.answer import OK, Result
+from verl_node import gpu_state, platforms
+from verl_node.checks import gpus as job_gpus
+from verl_node.checks import peaks
+from verl_node.checks.answer import IDLE, Result
 from verl_node.checks.check import check
 from verl_node.settings import Settings
 
 LIMIT_S = 85.0  # two of them are within the three minutes of a deep visit
+_OF_PEAK = 0.6  # a product of this size reaches 0.87 to 0.90 of it on an H200 (docs/benchmarks.md)
 _FIX = "Exclude the node, and have the GPU looked at: sbatch --exclude."
 
 
 @check("slurm-container", limit_s=LIMIT_S, threshold=0.8, deep=True)
 def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
-    """Every GPU multiplies matrices rightly, and none is much slower than the fastest of the node."""
+    """Every GPU multiplies matrices rightly, and none is much slower than the fastest of the node, or than its kind."""
     if not platforms.of(settings.platform).devices or gpus == 0:
-        return OK
+        return IDLE
     told = _probe("compute")
     if isinstance(told, str):
         return Result("fail", told, _FIX, "a matrix product on each GPU")
@@ -29,20 +32,47 @@ def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
         return Result("fail", f"GPU {', '.join(map(str, wrong))} computed a wrong product.", _FIX, "the right one")
     fastest = max(told["tflops"], default=0.0)
     slow = [number for number, tflops in enumerate(told["tflops"]) if tflops < least * fastest]
-    seen = f"TFLOP/s of each GPU: {', '.join(map(str, told['tflops']))}."
+    peak = peaks.tflops(_model(settings, gpus))
+    seen = f"TFLOP/s of each GPU: {', '.join(map(str, told['tflops']))}{f', at most {peak:g}' if peak else ''}."
+    if peak and fastest < _OF_PEAK * peak:
+        return Result("fail", seen, _FIX, f"{_OF_PEAK:g} of what such a GPU can do")
     return Result("fail", seen, _FIX, f"{least:g} of the fastest") if slow else Result("ok", seen)
 
 
-@check("nccl", limit_s=LIMIT_S, deep=True)
-def gpus_sum_together(settings: Settings, gpus: int) -> Result:
-    """NCCL or RCCL sums a tensor over all GPUs of the node, rightly."""
+@check("nccl", limit_s=LIMIT_S, threshold=0.4, deep=True)
+def gpus_sum_together(settings: Settings, gpus: int, least: float) -> Result:
+    """NCCL or RCCL sums a tensor over all GPUs of the node, rightly, and as fast as their NVLink lets it."""
     if not platforms.of(settings.platform).devices or gpus < 2:
-        return OK
+        return IDLE
     told = _probe("reduce")
     if isinstance(told, str):
         return Result("fail", told, "Run it again with NCCL_DEBUG=INFO; shm, memlock and the driver are its needs.")
-    seen = f"all-reduce of 256 MiB over {gpus} GPUs: {told['gbps']} GB/s on the bus."
-    return Result("ok", seen) if told["right"] else Result("fail", f"The sum was wrong; {seen}", _FIX, "the right sum")
+    link = _link(settings, gpus)
+    limit = f", NVLink has {link:g}" if link else ""
+    seen = f"all-reduce of 256 MiB over {gpus} GPUs: {told['gbps']} GB/s on the bus{limit}."
+    if not told["right"]:
+        return Result("fail", f"The sum was wrong; {seen}", _FIX, "the right sum")
+    if link and told["gbps"] < least * link:
+        fix = "Look at `nvidia-smi nvlink --status`, the fabric manager and NCCL_P2P_DISABLE; exclude the node."
+        return Result("fail", seen, fix, f"{least:g} of the link")
+    return Result("ok", seen)
+
+
+def _model(settings: Settings, gpus: int) -> str:
+    """Return the name of the job's first GPU, empty where the driver does not answer: another check says that."""
+    try:
+        return next((gpu.model for gpu in job_gpus.look(settings, gpus)), "")
+    except gpu_state.NoAnswer:
+        return ""
+
+
+def _link(settings: Settings, gpus: int) -> float | None:
+    if settings.platform != "cuda":
+        return None
+    try:
+        return peaks.nvlink_gbps(gpu_state.ask(gpu_state.TOPOLOGY, job_gpus.TIMEOUT_S), _model(settings, gpus))
+    except gpu_state.NoAnswer:
+        return None
 
 
 def _probe(word: str) -> dict[str, Any] | str:

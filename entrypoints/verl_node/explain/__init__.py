@@ -14,15 +14,18 @@ from verl_node.explain import choice, outcome, rules, scan, sources
 from verl_node.explain.report import Explanation
 
 
-def explain(paths: Sequence[Path], *, limit_s: float | None = None, processes: int = 0) -> Explanation:
+def explain(
+    paths: Sequence[Path], *, beside: Sequence[Path] = (), limit_s: float | None = None, processes: int = 0
+) -> Explanation:
     """Return what the logs in these files and folders tell.
 
+    :param beside: logs that are asked where those tell no cause, such as Ray's own.
     :param limit_s: after this long what is left is not read, and the explanation says so; None reads everything.
     :param processes: how many read at once, 0 for one a CPU and at most four.
     :raises NothingToRead: none of the paths has a log.
     """
     deadline = None if limit_s is None else time.monotonic() + limit_s
-    logs = sources.collect(paths)
+    logs = [*sources.collect(paths), *sources.beside(beside)]
     verdict = outcome.of(paths, logs)
     table = rules.load()
     scanned = scan.files(logs, table, deadline=deadline, processes=processes)

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the explanation; return the exit code."""
     options = _parse(arguments)
     try:
-        told = explain(options.path, limit_s=options.limit_s, processes=options.processes)
+        told = explain(options.path, beside=options.beside, limit_s=options.limit_s, processes=options.processes)
     except NothingToRead as error:
         print(error, file=sys.stderr)  # noqa: T201
         return BadSettings.code
@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m verl_node.explain", description=__doc__)
     parser.add_argument("path", nargs="+", type=Path, help="a log, a job's run directory, or a folder with logs")
+    parser.add_argument(
+        "--beside", action="append", default=[], type=Path, help="logs to ask where those tell no cause"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--limit-s", type=float, help="read for at most so many seconds")
     parser.add_argument("--processes", type=int, default=0, help="how many read at once; 0: one a CPU, at most four")

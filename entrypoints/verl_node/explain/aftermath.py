@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from verl_node.explain.scan import Hit
@@ -19,8 +20,8 @@ _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
 BADLY = re.compile(
     rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]|srun: error"
     rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
-    rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED|Segmentation fault"
-    rb"|Fatal Python error).*$"
+    rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED"
+    rb"|Segmentation fault|Fatal Python error).*$"
 )
 
 
@@ -40,6 +41,7 @@ def survived(hit: Hit) -> int | None:
     return hit.offset + len(hit.line) + life[-1].end() if len(life) >= _FEW else None
 
 
+@lru_cache(maxsize=64)
 def last_step(path: Path) -> int | None:
     """Return the offset of the last step that a log tells."""
     with path.open("rb") as file:
@@ -57,9 +59,11 @@ def last_step(path: Path) -> int | None:
     return None
 
 
-def ended_well(path: Path) -> bool:
-    """Tell whether the last lines of a log say that the job ended well."""
-    return bool(_WELL.search(tail(path)))
+def ended_well(hit: Hit) -> bool:
+    """Tell whether the last lines of a log, after this one, say that the job ended well."""
+    text = tail(hit.log.path)
+    begin = hit.log.path.stat().st_size - len(text)
+    return any(begin + found.start() > hit.offset for found in _WELL.finditer(text))
 
 
 def ended_badly(path: Path) -> bool:

@@ -18,7 +18,7 @@ def explanation(
     """Return the first failure; what a job itself is sure of goes before what its logs tell."""
     if verdict and (verdict.sure or verdict.code == 0):
         return of_verdict(verdict) if verdict.code else of_nothing()
-    hits = [hit for hit in _living(scanned, table) if not aftermath.ended_well(hit.log.path)]
+    hits = [hit for hit in _living(scanned, table) if not aftermath.ended_well(hit)]
     chosen = _choose(hits, verdict, failed=_failed(scanned, hits, verdict))
     if chosen is None and verdict is not None:
         told = of_verdict(verdict)

@@ -15,6 +15,7 @@ from verl_node.masking import masked
 
 PAGE = "docs/troubleshooting.md"
 _LONGEST = 2000
+_COUNTED_BYTES = 64 << 20
 _ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _UNKNOWN_FIX = "Read what stands before this line; when it is clear, it may become a rule (" + PAGE + ", its end)."
 
@@ -116,8 +117,10 @@ def _host(hit: Hit, hosts: Mapping[str, str]) -> str:
 
 
 def _number(hit: Hit) -> int:
-    """The line's number in its file, from 1."""
+    """The line's number in its file, from 1; 0 far down a large one, where counting would take as long as reading."""
     count, left = 1, hit.offset
+    if left > _COUNTED_BYTES:
+        return 0
     with hit.log.path.open("rb") as file:
         while left > 0:
             block = file.read(min(left, 4 << 20))

@@ -25,8 +25,13 @@ AROUND_BYTES = 4 << 10
 END_BYTES = 128 << 10
 """Of a log's head and tail everything is looked at: who starts or ends it may fail in words of their own."""
 MOST_TRACEBACKS = 20
+TRACEBACK_BYTES = 32 << 10
+"""How far before its exception a traceback may begin."""
+_MOST_PARSED = 2000
+_MOST_SHAPES = 20000
+_SHAPE_BYTES = 200
 
-_NEEDLES = (b"rror", b"ailed", tracebacks.BEGIN, b"NCCL WARN")
+_NEEDLES = (b"rror", b"ailed")
 _WORD = re.compile(rb"[A-Za-z0-9]{2,}")
 _CODE = re.compile(rb"^(?: {4}|\s*File \")")
 
@@ -109,37 +114,57 @@ class _Finder:
         self.hits: list[Hit] = []
         self._log = log
         self._known: set[bytes] = set()
-        self._rules: dict[bytes, list[tuple[bytes, Rule]]] = {}
+        self._shapes: set[bytes] = set()
+        self._parsed = 0
+        self._rules: dict[bytes, list[Rule]] = {}
         for rule in table:
             for literal in rule.literals:
-                self._rules.setdefault(key(literal), []).append((literal, rule))
+                self._rules.setdefault(key(literal), []).append(rule)
         self._done: set[str] = set()
         self._block, self._base = b"", 0
 
     def look(self, block: bytes, base: int, whole: Sequence[tuple[int, int]]) -> None:
         """Note what a block tells; of the spans in ``whole`` every line is looked at."""
         self._block, self._base = block, base
-        for begin, end in _spans(block, whole):
-            for word in self._rules.keys() & set(_WORD.findall(block, begin, end)):
-                for literal, rule in self._rules[word]:
-                    if rule.id not in self._done:
-                        self._try(rule, literal, begin, end)
-            self._take_tracebacks(begin, end)
+        for begin, end in _joined(block, [*whole, *self._new()]):
+            words = self._rules.keys() & set(_WORD.findall(block, begin, end))
+            for rule in {rule.id: rule for word in words for rule in self._rules[word]}.values():
+                if rule.id not in self._done:
+                    self._try(rule, begin, end)
+            self._take_tracebacks(max(begin - TRACEBACK_BYTES, 0), end)
 
-    def _try(self, rule: Rule, literal: bytes, begin: int, end: int) -> None:
+    def _new(self) -> Iterator[tuple[int, int]]:
+        """Return what surrounds the lines with a needle, but those that only differ in numbers from one before."""
+        for needle in _NEEDLES:
+            at = self._block.find(needle)
+            while at >= 0:
+                first, last = _lines(self._block, at, at)
+                shape = self._block[first : min(last, first + _SHAPE_BYTES)].translate(None, b"0123456789")
+                if shape not in self._shapes and len(self._shapes) < _MOST_SHAPES:
+                    self._shapes.add(shape)
+                    yield max(at - AROUND_BYTES, 0), min(at + AROUND_BYTES, len(self._block))
+                at = self._block.find(needle, last)
+
+    def _try(self, rule: Rule, begin: int, end: int) -> None:
+        found = [place for literal in rule.literals if (place := self._line(rule, literal, begin, end))]
+        if found:
+            self._done.add(rule.id)
+            self._note(*min(found), rule)
+
+    def _line(self, rule: Rule, literal: bytes, begin: int, end: int) -> tuple[int, bytes] | None:
         at = self._block.find(literal, begin, end)
         while at >= 0:
             first, last = _lines(self._block, at, at)
             line = self._block[first:last]
             if rule.pattern.search(line) and not _CODE.match(lines.bare(line)):
-                self._done.add(rule.id)
-                self._note(first, line, rule)
-                return
+                return first, line
             at = self._block.find(literal, last, end)
+        return None
 
     def _take_tracebacks(self, begin: int, end: int) -> None:
         at = self._block.find(tracebacks.BEGIN, begin, end)
-        while at >= 0 and len(self._known) < MOST_TRACEBACKS:
+        while at >= 0 and len(self._known) < MOST_TRACEBACKS and self._parsed < _MOST_PARSED:
+            self._parsed += 1
             found = tracebacks.root(self._block, at)
             if found and lines.bare(found[1]) not in self._known:  # of many ranks' the first
                 self._known.add(lines.bare(found[1]))
@@ -158,14 +183,8 @@ def key(literal: bytes) -> bytes:
     return max(inner or [word[0] for word in found], key=len)
 
 
-def _spans(block: bytes, whole: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Return the spans of whole lines around what failures say, joined where they meet."""
-    spans = [*whole]
-    for needle in _NEEDLES:
-        at = block.find(needle)
-        while at >= 0:
-            spans.append((max(at - AROUND_BYTES, 0), min(at + AROUND_BYTES, len(block))))
-            at = block.find(needle, at + AROUND_BYTES)
+def _joined(block: bytes, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Return the spans widened to whole lines, joined where they meet."""
     begin = end = -1
     for first, last in sorted(spans):
         if first > end:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 LOGS = {".log", ".out", ".err", ".txt", ""}
@@ -32,6 +32,11 @@ def collect(paths: Sequence[Path]) -> list[Log]:
         named = ", ".join(map(str, paths))
         raise NothingToRead(f"No log in {named}; wanted is a log, a job's run directory, or a folder with logs.")
     return logs
+
+
+def beside(paths: Sequence[Path]) -> list[Log]:
+    """Return logs that do not tell the story."""
+    return [replace(log, first=False) for path in paths for log in _of(path)]
 
 
 def run_dir(path: Path) -> Path:

@@ -12,7 +12,7 @@ _MOST_LINES = 400
 _CARRIES = re.compile(rb"^(?:ray\.exceptions\.)?RayTaskError\(|^(?:\w+\.)*RemoteTraceback:")
 _ANSWERS = re.compile(
     rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|CalledProcessError|BrokenPipeError"
-    rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException)\b"
+    rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
 )
 _QUIET = (b"Exception ignored in", b"exception ignored in")
 _INSIDE = re.compile(rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated)")

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Release:
-    """One table: how to say an override of verl 0.9 to the releases of one series."""
+    """One table: how to say an override of verl 0.9 to the releases of one series, and the values that they know."""
 
     series: str
     cpus_per_gpu: int
@@ -26,6 +26,8 @@ class Release:
     rename: dict[str, str]
     absent: tuple[str, ...]
     gone: dict[str, str]
+    removed: dict[str, str]
+    choices: dict[str, tuple[str, ...]]
 
     def least_cpus(self, gpus: int) -> int:
         """The CPUs that a node with ``gpus`` GPUs must give: Ray waits without end for a bundle that fits nowhere.
@@ -49,6 +51,8 @@ class Release:
                 f"{override.key} is a key of an older verl; verl {self.series} has none of that name.",
                 fix=f"Say {new}.",
             )
+        if (old := _longest_prefix(override.key, self.removed)) and override.mark in ("", "~"):
+            raise BadTrainingConfig(f"verl {self.series} has no {override.key}.", fix=self.removed[old])
         if old := _longest_prefix(override.key, self.rename):
             new = self.rename[old] + override.key[len(old) :]
             add = "+" if new.startswith("+") else override.mark
@@ -87,6 +91,8 @@ def load(version: str, folder: Path = FOLDER) -> Release:
             f"{parent}.{name}".lstrip(".") for parent, names in (table.get("absent") or {}).items() for name in names
         ),
         gone=table.get("gone") or {},
+        removed=table.get("removed") or {},
+        choices={key: tuple(map(str, values)) for key, values in table["choices"].items()},
     )
 
 

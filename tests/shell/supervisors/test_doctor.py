@@ -81,6 +81,13 @@ def test_a_node_that_fails_its_checks_ends_the_job_before_ray(job: Job) -> None:
     assert "Unset one of them" in job.verdict(0)["fix"]
 
 
+def test_a_check_that_is_none_leaves_a_verdict(job: Job) -> None:
+    job.start(0, VERLJOB_CHECKS="places.nothing=off")
+
+    assert job.end(0) == 64
+    assert (job.verdict(0)["code"], job.verdict(0)["stage"]) == ("64", "checks")
+
+
 def test_doctor_with_a_recipe_prepares_and_does_not_train(job: Job) -> None:
     job.start(VERLJOB_DOCTOR="quick", FAKE_TRAINING="echo trained")
 

@@ -134,7 +134,7 @@ def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
     rocm = replace(platforms.of("rocm"), control=(str(tmp_path / "kfd"),), devices=str(tmp_path / "renderD*"))
     monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
 
-    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cpu"), 8).severity == "ok"
+    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cpu"), 8).severity == "idle"
     assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).severity == "ok"
     seen = devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 8)
     assert (seen.severity, "2 GPU devices are visible, 8 are the job's" in seen.seen) == ("fail", True)

@@ -117,7 +117,7 @@ def test_a_driver_that_lost_a_gpu_is_one_failure_and_no_more(
     smi(script=script)
 
     assert told in asked("driver_answers").seen
-    assert asked("clocks_are_not_held_down").severity == "ok"
+    assert asked("clocks_are_not_held_down").severity in ("ok", "idle")  # of the GPU that is left, or of none
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,4 @@ def test_cards_that_were_not_given_to_the_job_do_not_count(amd: Amd) -> None:
 def test_on_the_platform_cpu_no_driver_is_asked(smi: Smi) -> None:
     smi(script="exit 1")
 
-    assert {asked(check.name[5:], VERLJOB_PLATFORM="cpu").severity for check in CHECKS} == {"ok"}
+    assert {asked(check.name[5:], VERLJOB_PLATFORM="cpu").severity for check in CHECKS} == {"idle"}

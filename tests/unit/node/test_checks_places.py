@@ -151,6 +151,10 @@ def test_of_rays_debuggers_one_is_on_and_has_what_it_needs(monkeypatch: pytest.M
     assert "debugpy" in asked(debug.debugger_has_what_it_needs, **new).seen
     assert asked(debug.debugger_has_what_it_needs).severity == "ok"
 
+    assert "debugpy" in asked(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="1").seen
+    assert asked(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="legacy", **new).severity == "ok"
+    assert asked(debug.one_debugger_is_on, VERLJOB_DEBUG="1", **both).severity == "ok"
+
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
 def test_expandable_segments_and_vllms_sleep_mode_exclude_each_other(name: str) -> None:
@@ -167,6 +171,16 @@ def test_a_kernel_that_forbids_tracing_is_told(
         (tmp_path / "ptrace_scope").write_text(f"{scope}\n")
 
     assert asked(limits.processes_can_be_traced).severity == severity
+
+
+@pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("4294967296", "warn"), ("8589934592", "ok")])
+def test_a_cgroup_that_is_tighter_than_the_job_is_told(
+    told: str, severity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{told}\n")
+    monkeypatch.setattr(limits, "MEMORY_MAX", (tmp_path / "memory.max", tmp_path / "nothing"))
+
+    assert asked(limits.cgroup_holds_the_memory, VERLJOB_MEMORY_BYTES=8 << 30).severity == severity
 
 
 def test_a_partitions_default_memory_is_too_little_for_eight_gpus() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from verl_node.checks import work
+from verl_node.checks import gpus as job_gpus
+from verl_node.checks import peaks, work
 from verl_node.settings import Settings
 
 CUDA = Settings.from_env({"VERLJOB_PLATFORM": "cuda"})
+TOPOLOGY = (Path(__file__).parent / "recorded" / "nvidia-smi-topo-h200.txt").read_text()
 
 
 @pytest.fixture
@@ -17,6 +19,21 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "python3"
     monkeypatch.setattr(work.sys, "executable", str(path))
     return path
+
+
+@pytest.fixture
+def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's tool on a node with two H200s."""
+    recorded = Path(__file__).parent / "recorded"
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(
+        f'#!/bin/sh\ncase "$*" in topo*) cat {recorded}/nvidia-smi-topo-h200.txt ;; '
+        f"*) cat {recorded}/nvidia-smi-h200.csv ;; esac\n"
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(smi.parent), prepend=":")
+    job_gpus._look.cache_clear()
 
 
 def says(python: Path, script: str) -> None:
@@ -56,4 +73,35 @@ def test_a_sum_that_is_wrong_or_never_comes_fails(python: Path, monkeypatch: pyt
     monkeypatch.setattr(work, "LIMIT_S", 5.2)
     says(python, "exec sleep 60")
     assert "longer than 0 s" in work.gpus_sum_together(CUDA, 2).seen
-    assert work.gpus_sum_together(CUDA, 1).severity == "ok"
+    assert work.gpus_sum_together(CUDA, 1).severity == "idle"
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(("tflops", "severity"), [(884.5, "ok"), (400.0, "fail")])
+def test_a_node_whose_gpus_are_all_slow_is_found_by_what_such_a_gpu_can_do(
+    tflops: float, severity: str, python: Path
+) -> None:
+    says(python, f"""echo '{{"tflops": [{tflops}, {tflops}], "right": [true, true]}}'""")
+
+    found = work.gpus_compute_alike(CUDA, 2)
+
+    assert (found.severity, "at most 989" in found.seen) == (severity, True)
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(("gbps", "severity"), [(298.7, "ok"), (42.0, "fail")])
+def test_a_sum_that_does_not_go_over_nvlink_is_found(gbps: float, severity: str, python: Path) -> None:
+    says(python, f"""echo '{{"gbps": {gbps}, "right": true}}'""")
+
+    found = work.gpus_sum_together(CUDA, 2)
+
+    assert (found.severity, "NVLink has 450" in found.seen) == (severity, True)
+
+
+def test_links_are_read_from_the_least_joined_pair() -> None:
+    assert peaks.nvlink_gbps(TOPOLOGY, "NVIDIA H200") == 450
+    assert peaks.nvlink_gbps(TOPOLOGY, "NVIDIA B200") == 900
+    assert peaks.nvlink_gbps(TOPOLOGY.replace("NV18", "NODE"), "NVIDIA H200") is None
+    assert peaks.nvlink_gbps("\tGPU0\nGPU0\t X \n", "NVIDIA H200") is None
+    assert peaks.tflops("NVIDIA H100 PCIe") == 756
+    assert peaks.tflops("NVIDIA T4") is None

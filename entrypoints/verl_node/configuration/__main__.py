@@ -1,0 +1,138 @@
+"""`python3 -m verl_node.configuration`: look at a training's configuration, without a GPU and before Ray.
+
+    python3 -m verl_node.configuration --recipe FILE --nodes 2 --gpus-per-node 8 [OVERRIDE…]
+    python3 -m verl_node.configuration --save FILE -- python3 -m MODULE OVERRIDE…
+
+The first is for people, the second for a job, whose head knows the whole command: it answers one line of JSON, and
+leaves for prepare what can only be seen with the model. 0, or 65 where something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from verl_node import gpu_use, hub, recipe, releases
+from verl_node.configuration import look
+from verl_node.configuration.choices import installed_engines
+from verl_node.configuration.facts import Facts
+from verl_node.configuration.finding import ERROR, NOTE, WARNING, Finding, error, errors, note
+from verl_node.configuration.look import Look
+from verl_node.configuration.model import found as found_here
+from verl_node.errors import BadTrainingConfig, InputUnavailable, NodeError
+from verl_node.identity import installed
+from verl_node.model import DEMO
+
+_IDLE = 10  # a job forms its cluster meanwhile, and needs its CPUs for that
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Look, say what was found, and return the exit code."""
+    began = time.monotonic()
+    options = _parse(arguments)
+    facts = Facts(
+        gpu_memory=options.gpu_memory or gpu_use.memory_bytes(options.platform),
+        node_memory=options.node_memory,
+        wandb=options.wandb,
+        engines=installed_engines(),
+    )
+    if options.save:
+        os.nice(_IDLE)
+        seen = look.of_command(options.words, _choices(options.verl), facts)
+        if seen.config is not None:
+            look.save(options.save, seen.config, facts)
+        print(json.dumps({"findings": [found.message() for found in seen.findings]}), flush=True)  # noqa: T201
+    else:
+        seen = _by_recipe(options, facts)
+        print(_words(options, seen.findings, time.monotonic() - began), flush=True)  # noqa: T201
+    return BadTrainingConfig.code if any(errors(seen.findings)) else 0
+
+
+def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
+    """Make the command as a job would, and look at all of it."""
+    try:
+        training = recipe.training(
+            recipe.load(options.recipe),
+            options.words,
+            verl_version=options.verl,
+            nodes=options.nodes,
+            gpus_per_node=options.gpus_per_node,
+            run_dir=Path("/run-directory"),
+            data_dir=options.data_dir,
+            model=options.model or None,
+            wandb=options.wandb,
+            long=options.long,
+        )
+    except NodeError as refused:
+        return Look([error("", refused.cause, refused.fix)])
+    notes = [note("", text) for text in training.notes]
+    with ThreadPoolExecutor() as pool:
+        fetched = [pool.submit(_fetch, name) for name in training.models]
+        seen = look.of_command(training.argv, _choices(options.verl), facts)
+        unseen = [found for one in fetched for found in one.result()]
+    if seen.config is None or any(errors(seen.findings)):
+        return Look([*notes, *seen.findings], seen.config)
+    made = seen.config.get("actor_rollout_ref.model.path") if DEMO in training.models else None
+    if made and not found_here(made):
+        later = [note("", f"{DEMO} is made by the job: nothing was held against it.")]
+    else:
+        later = look.later(seen.config, facts)
+    return Look([*notes, *seen.findings, *unseen, *later], seen.config)
+
+
+def _fetch(name: str) -> list[Finding]:
+    """Fetch what says how large a model is, where that is a hub's and not here; a hub out of reach takes 10 s."""
+    if name.startswith("/") or name == DEMO or found_here(name):
+        return []
+    try:
+        hub.configuration(name)
+    except InputUnavailable as away:
+        return [note("", away.cause)]
+    return []
+
+
+def _choices(verl: str) -> Mapping[str, Sequence[str]]:
+    try:
+        return releases.load(verl).choices
+    except BadTrainingConfig:  # said where the recipe is translated
+        return {}
+
+
+def _words(options: argparse.Namespace, findings: Sequence[Finding], seconds: float) -> str:
+    nodes, gpus = options.nodes, options.gpus_per_node
+    lines = [f"{options.recipe.stem} with verl {options.verl} on {nodes} nodes with {gpus} GPUs each"]
+    for severity in (ERROR, WARNING, NOTE):
+        lines += [
+            f"{severity:<8} {found.cause} {found.fix}".rstrip() for found in findings if found.severity == severity
+        ]
+    wrong = sum(found.severity == ERROR for found in findings)
+    verdict = f"{wrong} error{'s' * (wrong != 1)}" if wrong else "nothing wrong was found"
+    return "\n".join([*lines, f"{verdict}, after {seconds:.1f} s"])
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m verl_node.configuration", description=__doc__)
+    parser.add_argument("--recipe", type=Path, help="a file of slurm/recipes/")
+    parser.add_argument("--save", type=Path, help="be a job's: where to leave the configuration for prepare")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--gpus-per-node", type=int, default=8)
+    parser.add_argument("--data-dir", type=Path, default=Path("/data-directory"))
+    parser.add_argument("--model", default="")
+    parser.add_argument("--platform", default="", help="whose GPUs are asked for their memory")
+    parser.add_argument("--gpu-memory", type=int, help="of one GPU, in bytes")
+    parser.add_argument("--node-memory", type=int, help="of one node, in bytes")
+    parser.add_argument("--wandb", action="store_true", help="this account can log to Weights & Biases")
+    parser.add_argument("--long", action="store_true", help="the time limit is over a day")
+    parser.add_argument("--verl", default=installed("verl"), help="the version whose names are used")
+    parser.add_argument("words", nargs="*", help="overrides, or after -- the training's command")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

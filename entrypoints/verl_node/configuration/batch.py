@@ -1,0 +1,187 @@
+"""Batches: what verl divides has to divide, and it says so only after the models are loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from verl_node.configuration.facts import Config, Facts
+from verl_node.configuration.finding import Finding, error, warning
+
+ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{role}" for role in ("actor", "rollout", "ref"))
+BATCH, ANSWERS, MINI = "data.train_batch_size", f"{ROLLOUT}.n", "ppo_mini_batch_size"
+
+# verl/trainer/ppo/core_algos.py: estimators whose baseline is made of the other answers to the same question.
+COMPARING = (
+    "grpo",
+    "grpo_passk",
+    "grpo_vectorized",
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gdpo",
+    "reinforce_plus_plus_baseline",
+)
+
+
+def replicas(config: Config, role: str = ACTOR) -> int:
+    """How many parts verl makes of a batch: the data parallel size of a role's engine, 1 where it makes no sense."""
+    if config.get(f"{role}.strategy") == "megatron":
+        sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        together = math.prod(config.count(f"{role}.megatron.{size}", 1) for size in sizes)
+    else:
+        together = ulysses(config, role)
+    return max(1, config.gpus // max(1, together))
+
+
+def ulysses(config: Config, role: str) -> int:
+    """The GPUs that share a sequence; the role's own key is the older one and wins where it is set."""
+    older = config.count(f"{role}.ulysses_sequence_parallel_size", 1)
+    return older if older > 1 else config.count(f"{config.engine(role)}.ulysses_sequence_parallel_size", 1)
+
+
+def trained(config: Config) -> list[str]:
+    """The roles that learn."""
+    return [ACTOR, *(["critic"] if config.trains_a_critic else [])]
+
+
+def near(value: int, divisor: int) -> str:
+    """The multiples of ``divisor`` beside ``value``, in words."""
+    below = value // divisor * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)
+
+
+def answers_divide_among_gpus(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/utils/config.py: validate_config."""
+    questions, each, parts = config.count(BATCH), config.count(ANSWERS, 1), config.gpus
+    if config.on(f"{ACTOR}.use_dynamic_bsz") or questions * each % parts == 0:
+        return
+    wanted = parts // math.gcd(parts, each)
+    yield error(
+        BATCH,
+        f"{BATCH} {questions} with {each} answers each is {questions * each}, which {parts} GPUs cannot share.",
+        f"Say {BATCH}={near(questions, wanted)}.",
+    )
+
+
+def a_mini_batch_is_no_larger_than_the_batch(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/workers/config/actor.py: validate, which does not look where use_dynamic_bsz is on."""
+    for role in trained(config):
+        key, batch = f"{role}.{MINI}", config.count(BATCH)
+        if config.count(key) > batch > 0:
+            yield error(
+                key, f"{key} is {config.count(key)}, more than {BATCH}, which is {batch}.", f"Say {key}={batch}."
+            )
+        elif batch % max(1, config.count(key)):
+            yield warning(
+                key,
+                f"{BATCH} {batch} is no multiple of {key} {config.count(key)}: each step is filled up with padding.",
+                f"Say {BATCH}={near(batch, config.count(key))}.",
+            )
+
+
+def a_mini_batch_divides_among_replicas(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/workers/engine_workers.py: train_mini_batch, at the first update."""
+    for role in trained(config):
+        key, each, parts = f"{role}.{MINI}", config.count(ANSWERS, 1), replicas(config, role)
+        mini = config.count(key)
+        if mini * each % parts:
+            wanted = parts // math.gcd(parts, each)
+            yield error(
+                key,
+                f"{key} {mini} with {each} answers each is {mini * each}, which {parts} replicas cannot share.",
+                f"Say {key}={near(mini, wanted)}.",
+            )
+
+
+def micro_batches_are_set(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl has no default for them, and three places to ask for one."""
+    if config.on(f"{ACTOR}.use_dynamic_bsz"):
+        return
+    wanted = {ACTOR: "ppo_micro_batch_size", ROLLOUT: "log_prob_micro_batch_size"}
+    wanted.update({REF: "log_prob_micro_batch_size"} if config.has_a_reference else {})
+    wanted.update({"critic": "ppo_micro_batch_size"} if config.trains_a_critic else {})
+    for role, name in wanted.items():
+        if role == "critic" and config.on("critic.use_dynamic_bsz"):
+            continue
+        older, key = f"{role}.{name}", f"{role}.{name}_per_gpu"
+        both = [config.get(older) is not None, config.get(key) is not None]
+        if not any(both):
+            yield error(key, f"{key} is not set.", f"Say {key}=8, and less where memory does not suffice.")
+        elif all(both) and role != "critic":
+            yield error(older, f"{older} and {key} are both set.", f"Leave {older} out: verl deprecates it.")
+
+
+def micro_batches_divide_what_a_gpu_gets(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/workers/engine/utils.py: prepare_micro_batches asserts it for training and for log probabilities."""
+    for role in trained(config):
+        if not config.on(f"{role}.use_dynamic_bsz"):
+            share = config.count(f"{role}.{MINI}") * config.count(ANSWERS, 1) // replicas(config, role)
+            yield from _divides(config, f"{role}.ppo_micro_batch_size_per_gpu", share, f"{role}.{MINI}")
+    scoring = [ROLLOUT, *([REF] if config.has_a_reference else [])]
+    for role in scoring:
+        if not config.on(f"{role}.log_prob_use_dynamic_bsz"):
+            share = config.count(BATCH) * config.count(ANSWERS, 1) // replicas(config)
+            yield from _divides(config, f"{role}.log_prob_micro_batch_size_per_gpu", share, BATCH)
+
+
+def _divides(config: Config, key: str, share: int, whole: str) -> Iterator[Finding]:
+    micro = config.count(key)
+    if share > 0 and micro > 0 and share % micro:
+        best = max(size for size in range(1, min(micro, share) + 1) if share % size == 0)
+        yield error(
+            key,
+            f"{key} is {micro}, and each GPU gets {share} sequences of {whole}, which is no multiple.",
+            f"Say {key}={best}.",
+        )
+
+
+def token_budgets_hold_one_sequence(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/utils/seqlen_balancing.py: rearrange_micro_batches asserts it, at the first long answer."""
+    longest = config.count("data.max_prompt_length") + config.count("data.max_response_length")
+    budgets = {f"{ACTOR}.ppo_max_token_len_per_gpu": (f"{ACTOR}.use_dynamic_bsz", ACTOR)}
+    budgets[f"{ROLLOUT}.log_prob_max_token_len_per_gpu"] = (f"{ROLLOUT}.log_prob_use_dynamic_bsz", ACTOR)
+    if config.has_a_reference:
+        budgets[f"{REF}.log_prob_max_token_len_per_gpu"] = (f"{REF}.log_prob_use_dynamic_bsz", REF)
+    if config.trains_a_critic:
+        budgets["critic.ppo_max_token_len_per_gpu"] = ("critic.use_dynamic_bsz", "critic")
+    for key, (dynamic, role) in budgets.items():
+        shared = ulysses(config, role)
+        if config.on(dynamic) and 0 < config.count(key) * shared < longest:
+            yield error(
+                key,
+                f"{key} is {config.count(key)}, and one prompt with its response may have {longest} tokens"
+                + (f" on {shared} GPUs." if shared > 1 else "."),
+                f"Say {key}={-(-longest // shared)} or more.",
+            )
+
+
+def dynamic_batches_are_said_once(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/workers/engine_workers.py: init_model asserts that actor and rollout agree."""
+    actor, rollout = f"{ACTOR}.use_dynamic_bsz", f"{ROLLOUT}.log_prob_use_dynamic_bsz"
+    if config.has(rollout) and config.on(actor) != config.on(rollout):
+        yield error(
+            rollout, f"{rollout} is {config.get(rollout)} and {actor} is {config.get(actor)}.", f"Leave {rollout} out."
+        )
+
+
+def answers_have_others_to_be_compared_with(config: Config, facts: Facts) -> Iterator[Finding]:
+    """With one answer a question the advantage is the reward itself: no baseline, and no error either."""
+    estimator = config.get("algorithm.adv_estimator")
+    if estimator in COMPARING and config.count(ANSWERS, 1) < 2:
+        yield warning(
+            ANSWERS,
+            f"algorithm.adv_estimator={estimator} compares the answers to one question, and {ANSWERS} is 1.",
+            f"Say {ANSWERS}=5 or the like.",
+        )
+
+
+def data_fill_a_batch(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl drops the last batch of an epoch that is not full: with fewer rows there is none."""
+    batch = config.count("data.gen_batch_size") or config.count(BATCH)
+    if facts.rows is not None and facts.rows < batch:
+        yield error(
+            BATCH,
+            f"data.train_files have {facts.rows} rows and {BATCH} is {batch}: an epoch would have no step.",
+            f"Say {BATCH}={facts.rows} or less, or give more data.",
+        )

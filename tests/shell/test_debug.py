@@ -1,0 +1,69 @@
+"""`launch.sh --debug`: who asks for Ray's debugger gets it on every node, and nobody else gets the right to trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, Rig
+
+
+def rehearsed(rig: Rig, *words: str, **more: str) -> str:
+    done = rig.launch(
+        *words, script=None, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_PLATFORM="cpu",
+        VERLJOB_HOME=str(CHECKOUT), **more,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [
+        (("--debug", "demo_cpu"), "1"),
+        (("--debug", "legacy", "demo_cpu"), "legacy"),
+        (("--debug=legacy", "demo_cpu"), "legacy"),
+    ],
+)
+def test_every_node_gets_the_debugger_and_may_trace(rig: Rig, words: tuple[str, ...], mode: str) -> None:
+    said = rehearsed(rig, *words, "trainer.total_epochs=2")
+    assert said.count(f"\nVERLJOB_DEBUG={mode}\n") == 2
+    assert said.count(" --cap-add SYS_PTRACE ") == 2
+    assert "trainer.total_epochs=2" in said.splitlines()[-1]
+
+
+def test_without_it_no_container_may_trace(rig: Rig) -> None:
+    said = rehearsed(rig, "demo_cpu")
+    assert "SYS_PTRACE" not in said
+    assert "\nVERLJOB_DEBUG=1" not in said
+
+
+def test_the_variable_does_what_the_flag_does(rig: Rig) -> None:
+    assert rehearsed(rig, "demo_cpu", VERLJOB_DEBUG="1").count(" --cap-add SYS_PTRACE ") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "says"),
+    [
+        (("--debgu", "demo_cpu"), {}, "'--debgu' is no flag of launch.sh"),
+        (("demo_cpu",), {"VERLJOB_DEBUG": "yes"}, "VERLJOB_DEBUG=yes"),
+        (("--debug", "demo_cpu"), {"VERLJOB_DASHBOARD": "0"}, "VERLJOB_DASHBOARD=0 turns off"),
+    ],
+)
+def test_what_cannot_be_meant_ends_with_64(rig: Rig, words: tuple[str, ...], more: dict[str, str], says: str) -> None:
+    done = rig.launch(*words, VERLJOB_HOME=str(CHECKOUT), script=None, **more)
+    assert done.returncode == 64
+    assert says in done.stdout + done.stderr
+
+
+def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
+    script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 debug::announce 30003 n1 2>&1"
+    new = rig.source("say debug", script, VERLJOB_DEBUG="1").stdout
+    assert "launch.json" in new
+    assert "http://localhost:30003" in new
+    assert "whoever reaches the nodes can run code" in new
+    old = rig.source("say debug", script, VERLJOB_DEBUG="legacy").stdout
+    assert (
+        "srun --jobid=20 --overlap --pty --nodes=1 --ntasks=1 --nodelist=n1 docker exec --interactive --tty verljob-"
+        in old
+    )
+    assert old.splitlines()[0].endswith(" ray debug")

@@ -1,0 +1,258 @@
+"""The parts: prefixes and times of lines, tracebacks between others' lines, what is survived, whose word counts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from verl_node.explain import explain, lines, outcome, sources, tracebacks
+from verl_node.explain.outcome import Verdict
+from verl_node.explain.sources import NothingToRead
+
+ROOT = Path(__file__).parents[3]
+GPU = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+STEP = "(TaskRunner pid=7) step:{} - actor/pg_loss:0.1\n"
+
+
+def log(folder: Path, text: str, name: str = "job.out") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(WorkerDict pid=12, ip=10.0.0.2) ValueError: x",
+        "\x1b[36m(WorkerDict pid=12)\x1b[0m ValueError: x",
+        "[rank3]: ValueError: x",
+        "(EngineCore_0 pid=1) ERROR 09-03 11:03:37 [core.py:712] ValueError: x",
+        "3: ValueError: x",
+        "2026-01-02 03:04:05,678 ValueError: x",
+    ],
+)
+def test_what_stands_before_a_line_is_taken_off(line: str) -> None:
+    assert lines.bare(line.encode()).strip() == b"ValueError: x"
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("(WorkerDict pid=12, ip=10.0.0.2) x", "10.0.0.2"),
+        ("srun: error: gpu07: task 3: Killed", "gpu07"),
+        ("slurmstepd: error: *** STEP 3.0 ON nid7 CANCELLED AT 2020-07-03T02:59:56 DUE TO TIME LIMIT ***", "nid7"),
+        ("gpu2-ru7:2143:2561 [1] include/shm.h:28 NCCL WARN x", "gpu2-ru7"),
+        ("ValueError: x", ""),
+    ],
+)
+def test_a_line_may_name_its_host(line: str, host: str) -> None:
+    assert lines.host(line.encode()) == host
+
+
+def test_times_of_several_writers_can_be_compared() -> None:
+    ray, torch, vllm = (
+        b"[2026-03-21 02:07:08,1 E 5 5] x",
+        b"[rank0]:[E0321 02:07:09.408271257 P.cpp:607] x",
+        b"ERROR 03-21 02:07:10 [a.py:1] x",
+    )
+
+    assert lines.stamp(b"nothing") is None
+    assert (lines.stamp(b"2026-03-21T02:07:08Z") or 0) == (lines.stamp(ray) or 0)
+    assert (lines.stamp(torch) or 0) + 1 == lines.stamp(vllm)
+
+
+def test_a_traceback_is_read_between_the_lines_of_others() -> None:
+    text = (
+        b'(A pid=1) Traceback (most recent call last):\n(B pid=2) step 3\n(A pid=1)   File "a.py", line 1, in f\n'
+        b"(B pid=2) ValueError: of another\n(A pid=1)     g()\n(A pid=1) KeyError: 'mine'\n"
+    )
+
+    assert tracebacks.root(text, text.find(tracebacks.BEGIN)) == (text.rfind(b"(A"), b"(A pid=1) KeyError: 'mine'")
+
+
+@pytest.mark.parametrize("last", ["KeyboardInterrupt", "x.SignalException: Process 1 got signal: 15", "SystemExit: 1"])
+def test_an_answer_to_anothers_end_is_no_root(last: str) -> None:
+    text = f'Traceback (most recent call last):\n  File "a", line 1\n{last}\n'.encode()
+
+    assert tracebacks.root(text, 0) is None
+
+
+def test_an_ignored_exception_is_no_root() -> None:
+    text = (
+        b'Exception ignored in: <function P.__del__>\nTraceback (most recent call last):\n  File "a"\nValueError: x\n'
+    )
+
+    assert tracebacks.root(text, text.find(tracebacks.BEGIN)) is None
+
+
+def test_rays_wrapper_gives_way_to_what_it_carries(tmp_path: Path) -> None:
+    path = log(
+        tmp_path,
+        'Traceback (most recent call last):\n  File "m.py", line 1, in run\n'
+        "ray.exceptions.RayTaskError(KeyError): ray::f()\n"
+        "  File \"n.py\", line 2, in f\nKeyError: 'reward'\n",
+    )
+
+    assert explain([path]).line == "KeyError: 'reward'"
+    assert explain([path]).kind == "unknown"
+
+
+def test_what_training_survived_is_none_and_what_it_did_not_is(tmp_path: Path) -> None:
+    survived = log(tmp_path, f"{GPU}\n{STEP.format(1)}{STEP.format(2)}")
+    again = log(tmp_path, f"{GPU}\n{STEP.format(1)}{GPU.replace('2.00', '3.00')}\n", "again.out")
+
+    assert explain([survived]).kind == "none"
+    assert "3.00 GiB" in explain([again]).line
+
+
+def test_the_first_of_two_nodes_is_the_one_that_failed_first(tmp_path: Path) -> None:
+    log(tmp_path, f"2026-01-01 10:00:09,1 INFO x\n{GPU}\n", "nodes/0-n1/node.log")
+    log(tmp_path, "2026-01-01 10:00:02,1 INFO x\nOSError: [Errno 122] Disk quota exceeded\n", "nodes/1-n2/node.log")
+
+    told = explain([tmp_path])
+
+    assert (told.kind, told.host) == ("data", "n2")
+
+
+def test_rays_own_logs_are_asked_where_the_story_tells_no_cause(tmp_path: Path) -> None:
+    log(tmp_path, "ray.exceptions.ActorDiedError: The actor died unexpectedly\n", "nodes/0-n1/node.log")
+    log(tmp_path, f"{GPU}\n", "nodes/1-n2/ray/worker-1.err")
+
+    told = explain([tmp_path])
+
+    assert (told.kind, told.host, told.consequences) == ("memory", "n2", ("ray-actor-died",))
+
+
+def test_an_address_becomes_the_host_that_the_job_knows_it_by(tmp_path: Path) -> None:
+    log(tmp_path, f"(W pid=1, ip=10.0.0.2) {GPU}\n", "nodes/0-n1/node.log")
+    log(tmp_path, json.dumps({"nodes": [{"host": "n2", "address": "10.0.0.2"}]}), "config.json")
+
+    assert explain([tmp_path]).host == "n2"
+
+
+def result(folder: Path, code: int, stage: str, cause: str) -> None:
+    told = {"code": code, "stage": stage, "host": "n1", "cause": cause, "fix": "Do this."}
+    log(folder, json.dumps(told), "result.json")
+
+
+def test_what_the_job_checked_itself_goes_before_its_logs(tmp_path: Path) -> None:
+    log(tmp_path, f"{GPU}\n", "nodes/0-n1/node.log")
+    result(tmp_path, 65, "checks", "The recipe is wrong.")
+
+    told = explain([tmp_path])
+
+    assert (told.kind, told.cause, told.fix) == ("config", "The recipe is wrong.", "Do this.")
+
+
+def test_a_lost_node_is_the_jobs_own_word_unless_a_log_has_a_cause(tmp_path: Path) -> None:
+    log(tmp_path, 'Traceback (most recent call last):\n  File "a"\nEOFError: x\n', "nodes/0-n1/node.log")
+    result(tmp_path, 76, "cluster", "The raylet on n1 was killed.")
+    assert explain([tmp_path]).cause == "The raylet on n1 was killed."
+
+    log(tmp_path, f"{GPU}\n", "nodes/0-n1/node.log")
+    assert explain([tmp_path]).kind == "memory"
+
+
+def test_a_job_that_went_well_failed_nowhere(tmp_path: Path) -> None:
+    log(tmp_path, f"{GPU}\n", "nodes/0-n1/node.log")
+    result(tmp_path, 0, "train", "Training ended with code 0.")
+
+    assert explain([tmp_path]).kind == "none"
+
+
+def test_the_output_of_a_job_has_its_verdict_in_the_last_line(tmp_path: Path) -> None:
+    path = log(tmp_path, "verdict: 77 (image on n2): the account may not use docker — add it to the group\n")
+
+    told = explain([path])
+
+    assert (told.kind, told.host, told.fix) == ("slurm-container", "n2", "add it to the group")
+
+
+def test_the_newest_attempt_of_a_jobs_folder_is_read(tmp_path: Path) -> None:
+    for number in (1, 2, 10):
+        log(tmp_path, "x\n", f"attempt-{number}/nodes/0-n1/node.log")
+
+    assert [entry.path.parts[-4] for entry in sources.collect([tmp_path])] == ["attempt-10"]
+
+
+def test_nothing_to_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NothingToRead, match="wanted is a log"):
+        explain([tmp_path / "nowhere"])
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    secret = "hf_" + "Ab1" * 11
+    told = explain([log(tmp_path, f"{GPU} HF_TOKEN={secret}\n")])
+
+    assert secret not in told.json() + told.text()
+    assert "***" in told.line
+
+
+def test_the_object_has_the_keys_that_machines_rely_on(tmp_path: Path) -> None:
+    told = json.loads(explain([log(tmp_path, f"{GPU}\n")]).json())
+
+    assert list(told) == ["class", "cause", "host", "file", "line", "fix", "references"]
+    assert told["line"] == GPU
+    assert told["references"][0] == "docs/troubleshooting.md#memory-gpu"
+
+
+def test_a_large_log_is_read_in_parts_and_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from verl_node.explain import scan
+
+    monkeypatch.setattr(scan, "PART_BYTES", 1 << 20)
+    noise = "(W pid=1) INFO generated 17 tokens, 3 errors so far\n" * 60_000
+    path = log(tmp_path, f"{noise}{GPU}\n")
+
+    assert explain([path], processes=2).line == GPU
+    assert explain([path], processes=1).number == 60_001
+
+
+def test_at_its_time_limit_it_says_what_it_did_not_read(tmp_path: Path) -> None:
+    told = explain([log(tmp_path, f"{GPU}\n")], limit_s=0.0)
+
+    assert told.unread_bytes == len(GPU) + 1
+    assert "not read" in told.text()
+
+
+CODES = (64, 65, 66, 69, 70, 71, 75, 76, 77, 93, 143, 137, 1)
+STAGES = ("launch", "image", "container", "checks", "head", "join", "cluster", "data", "model", "train", "hang", "lead")
+CAUSES = ("x", "killed for want of memory", "the job reached its time limit", "the limit of processes")
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_launch_sh_and_the_explanation_give_a_verdict_the_same_class(cause: str) -> None:
+    library = ROOT / "slurm" / "lib" / "explanation.sh"
+    script = f"""source {library}
+        while read -r code stage; do
+            declare -A VERDICT=([code]=$code [stage]=$stage [cause]=$1); explanation::class; echo
+        done"""
+    verdicts = [Verdict(code, stage, "n1", cause, "", "", "") for code in CODES for stage in STAGES]
+    asked = "".join(f"{verdict.code} {verdict.stage}\n" for verdict in verdicts)
+    done = subprocess.run(
+        ["bash", "-euc", script, "test", cause], input=asked, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == [verdict.kind for verdict in verdicts]
+
+
+def test_the_last_line_is_the_one_that_launch_sh_prints() -> None:
+    library = (ROOT / "slurm" / "lib" / "verdict.sh").read_text()
+
+    assert (
+        'local text="verdict: ${VERDICT[code]} (${VERDICT[stage]} on ${VERDICT[host]}): ${VERDICT[cause]}"' in library
+    )
+    assert outcome._LAST_LINE.search("verdict: 76 (cluster on n2): it was lost — see there".encode())
+
+
+def test_the_page_is_what_the_rules_make_of_it() -> None:
+    from verl_node.explain import page
+
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    found = re.search(r"<!-- rules: begin -->\n(.*)\n<!-- rules: end -->", text, re.DOTALL)
+
+    assert found
+    assert found[1] == page.page()  # else: ./run troubleshooting

@@ -1,0 +1,65 @@
+"""One of Ray's two debuggers, or none: what each process gets for it, and where it listens."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from verl_node import debugging, ray_flags, traceable
+from verl_node.errors import BadSettings
+from verl_node.ports import DEBUGGERS, HeadPorts, NodePorts
+from verl_node.progress import OFF, REPORT
+from verl_node.settings import Settings
+
+HEAD = HeadPorts(30001, 30002, 30003)
+PORTS = NodePorts.deal(21000, 21511, HEAD, debuggers=DEBUGGERS)
+
+
+def test_the_debuggers_ports_are_the_end_of_the_block_and_no_workers() -> None:
+    assert PORTS.debuggers == (21496, 21511)
+    assert PORTS.workers_last == 21495
+    assert NodePorts.deal(21000, 21511, HEAD).debuggers is None
+    assert NodePorts.deal(21000, 21511, HEAD).workers_last == 21511
+
+
+def test_the_distributed_debugger_is_set_up_without_a_flag_of_the_old_one() -> None:
+    set_up = debugging.environment(debugging.DISTRIBUTED, PORTS)
+    assert set_up == {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1", "VERLJOB_DEBUG_PORTS": "21496-21511"}
+    assert debugging.ray_flags(debugging.DISTRIBUTED) == []
+
+
+def test_the_old_one_is_set_up_without_the_new_ones_post_mortem() -> None:
+    set_up = debugging.environment(debugging.LEGACY, PORTS)
+    assert (set_up["RAY_DEBUG"], set_up["RAY_DEBUG_POST_MORTEM"]) == ("legacy", "0")
+    assert debugging.ray_flags(debugging.LEGACY) == ["--ray-debugger-external"]
+    share = ray_flags.Share(4, 0, None, None)
+    argv = ray_flags.worker_argv(
+        "10.0.0.1:6379",
+        node_address="10.0.0.2",
+        host="n2",
+        ports=PORTS,
+        share=share,
+        temp_dir=Path("/t"),
+        debug="legacy",
+    )
+    assert "--ray-debugger-external" in argv
+
+
+def test_without_a_wish_nothing_is_set() -> None:
+    assert debugging.environment(debugging.OFF, PORTS) == {}
+    assert debugging.ray_flags(debugging.OFF) == []
+
+
+def test_who_listens_gets_a_port_of_the_block_that_is_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert traceable.free_port("127.0.0.1", f"{port}-{port}") == 0
+    assert traceable.free_port("127.0.0.1", f"{port}-{port}") == port
+
+
+def test_a_training_that_waits_in_a_debugger_is_no_hang() -> None:
+    assert Settings.from_env({}).hang.action == REPORT
+    assert Settings.from_env({"VERLJOB_DEBUG": "1"}).hang.action == OFF
+    with pytest.raises(BadSettings, match="VERLJOB_DEBUG is 'yes'"):
+        Settings.from_env({"VERLJOB_DEBUG": "yes"})

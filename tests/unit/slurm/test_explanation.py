@@ -1,0 +1,74 @@
+"""invoke explain: a job's number, a log or a folder becomes what verl_node reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm import explanation
+from slurm.errors import NothingToExplain
+
+FAILURE = "OSError: [Errno 122] Disk quota exceeded: 'x'\n"
+
+
+def run_dir(folder: Path) -> Path:
+    log = folder / "nodes" / "0-n1" / "node.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(FAILURE)
+    return folder
+
+
+def test_a_job_is_found_by_its_number_where_it_was_submitted(tmp_path: Path) -> None:
+    run_dir(tmp_path / "verljob" / "4711" / "attempt-2")
+
+    told = json.loads(explanation.explain("4711", folder=tmp_path, as_json=True))
+
+    assert (told["class"], told["host"]) == ("data", "n1")
+    assert told["file"].endswith("attempt-2/nodes/0-n1/node.log")
+
+
+def test_a_run_directory_that_somebody_named_is_found_by_the_jobs_output(tmp_path: Path) -> None:
+    named = run_dir(tmp_path / "elsewhere")
+    (tmp_path / "slurm-verl-12.out").write_text(f"job         12, r on 1 nodes: n1\nrun folder  {named}\n")
+
+    assert str(named) in explanation.explain("12", folder=tmp_path)
+
+
+def test_an_output_without_its_run_directory_is_read_itself(tmp_path: Path) -> None:
+    (tmp_path / "slurm-verl-12.out").write_text(f"run folder  /gone\n{FAILURE}")
+
+    assert "slurm-verl-12.out:2" in explanation.explain("12", folder=tmp_path)
+
+
+def test_slurm_is_asked_where_a_job_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir(tmp_path / "work" / "verljob" / "9" / "attempt-1")
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/sh\necho 'JobId=9 JobName=verl'\necho '   WorkDir={tmp_path}/work'\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+
+    assert "first failure data: " in explanation.explain("9", folder=tmp_path)
+
+
+def test_a_job_that_left_nothing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NothingToExplain, match="Nothing of job 3 was found"):
+        explanation.explain("3", folder=tmp_path)
+
+
+def test_a_path_without_logs_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NothingToExplain, match="No log in"):
+        explanation.explain(str(tmp_path), folder=tmp_path)
+
+
+def test_a_page_without_the_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n")
+
+    with pytest.raises(NothingToExplain, match="between which"):
+        explanation.write_page(page)
+
+    assert page.read_text() == "# Page\n"
