@@ -132,8 +132,10 @@ def test_an_edit_is_told_with_its_file_size_and_change(
     lines.write_text(f"ray=={time.time_ns()}\n")
     steps, heard = built(CPU, idle_base, lines)
 
-    packages = next(place for place, step in enumerate(steps, 1) if "lock.txt" in step.text)
-    later = ["lock.txt" if "lock.txt" in step.text else f"follows step {packages}" for step in steps[packages - 1 :]]
+    packages = next(place for place, step in enumerate(steps, 1) if "source=lock.txt" in step.text)
+    later = [
+        "lock.txt" if "source=lock.txt" in step.text else f"follows step {packages}" for step in steps[packages - 1 :]
+    ]
     assert [step.cause for step in steps] == [""] * (packages - 1) + later
     assert "since the last build" in heard.verdicts[0]
     text = (report.REPORTS / f"{report.stem(TAG)}.txt").read_text()

@@ -20,6 +20,7 @@ from docker import DockerClient
 from docker.models.containers import Container
 
 from images import attachments
+from images.engine import choose
 from images.registry import Repository
 from slurm.testbed import compose
 from tests.image.interruption import Points, kill, prepared, way
@@ -127,13 +128,13 @@ def uploads(registries: list[Container]) -> list[Counter[str]]:
 def test_a_push_that_is_killed_anywhere_is_whole_after_the_next(
     registries: list[Container], addresses: list[str], new_image: Callable[[], str], tmp_path: Path
 ) -> None:
-    points, notes = Points(), tmp_path / "notes"
+    points, notes, engine = Points(), tmp_path / "notes", choose()
     with ExitStack() as stack:
         ways = [stack.enter_context(way(address, points)) for address in addresses]
         repositories, behind = [f"{each}/{NAME}" for each in ways], dict(zip(ways, addresses))
 
         def push() -> None:
-            process = prepared(f"{NAME}:1", repositories, TAGS, notes)
+            process = prepared(engine, f"{NAME}:1", repositories, TAGS, notes)
             process.start()
             process.join(60)
             assert process.exitcode == 0
@@ -145,12 +146,13 @@ def test_a_push_that_is_killed_anywhere_is_whole_after_the_next(
         ended = Counter[str]()
         for point in range(POINTS):
             new = new_image()
-            process = prepared(f"{NAME}:1", repositories, TAGS, notes)
+            process = prepared(engine, f"{NAME}:1", repositories, TAGS, notes)
             points.set(total * point // POINTS, partial(kill, process))
             process.start()
             process.join(60)
             assert process.exitcode == -9, f"point {point} of {POINTS} never came"
 
+            points.settle()
             after = named(addresses, TAGS)
             assert set(after) <= {old, new}
             check_notes(notes, behind)
