@@ -20,6 +20,7 @@ from images import base, batch, build, difference, lock, report, source
 from images.catalog import Catalog
 from images.engine import architecture, choose
 from images.errors import Incompatible, NotBuilt
+from images.freshness import LABEL
 from images.listing import space
 from images.process import run
 from images.progress import Progress
@@ -105,6 +106,23 @@ def test_what_is_built_on_an_image_is_not_taken_for_it(daemon: DockerClient, idl
     built(CPU, idle_base)
 
     assert "MINE=1" not in daemon.images.get(TAG).attrs["Config"]["Env"]
+
+
+def test_a_build_of_the_same_bytes_is_told_of_and_known_again(daemon: DockerClient, idle_base: str) -> None:
+    first, second = Heard(), Heard()
+    ids = {
+        build.build(CPU, Site.here(), [TAG], from_base=idle_base, same_bytes=True, progress=each)
+        for each in (first, second)
+    }
+
+    assert len(ids) == 1
+    assert (second.lines, second.verdicts) == ([], [f"unchanged, {ids.pop()}"])
+    told = report.read(TAG)
+    assert told
+    assert told["engine"].startswith("buildah ")
+    assert [step["text"].split()[0] for step in told["steps"]] == ["FROM", *["RUN"] * 6, "COPY"]
+    assert told["steps"][-1]["size"] > 100_000
+    assert LABEL not in daemon.images.get(TAG).labels
 
 
 @pytest.mark.parametrize("pin", list(CPU.pins))
