@@ -9,15 +9,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
 
 from invoke import Collection, Context, Exit, task
 
 from images import base as images_base
+from images import batch, bundling, difference, listing, pages, render, schedule, vocabulary
 from images import build as images_build
+from images import bundle as images_bundle
 from images import engine as images_engine
-from images import listing, render
+from images import export as images_export
 from images import lock as images_lock
+from images import progress as displays
+from images import prune as images_prune
 from images import push as images_push
+from images import site as images_site
+from images import source as images_source
 from images.catalog import Catalog
 from images.errors import ImageError
 from slurm import check as slurm_check
@@ -70,7 +77,7 @@ def demo(_: Context) -> None:
         spec = catalog.find(platform="cpu")
         tags = images_build.names(spec, catalog)
         say(f"build      {tags[0]}")
-        images_build.build(spec, images_build.Site.here(), tags)
+        images_build.build(spec, images_site.Site.here(), tags)
         code = slurm_demo.run(tags[0], _debian(), ROOT / ".build" / "demo", say=say)
     raise Exit(code=code)
 
@@ -87,28 +94,63 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
     """Render the Dockerfiles from the catalog and the templates: all of them, or one."""
     with reported():
         catalog = Catalog.read()
-        chosen = [catalog.find(platform, variant)] if platform or variant else list(catalog.variants.values())
-        for spec in chosen:
-            say(render.dockerfile(spec) if stdout else str(render.write(spec)))
+        one = [catalog.find(platform, variant)] if platform or variant else []
+        if stdout:
+            say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
+        else:
+            say(
+                "\n".join(
+                    map(str, [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)])
+                )
+            )
 
 
-@task(name="lock")
-def lock_variant(_: Context, variant: str) -> None:
-    """Resolve again what a variant's packages pull, after a pin of it changed; needs uv."""
+@task(name="lock", help={"variant": "one cell; all of them without it"})
+def lock_variant(_: Context, variant: str = "") -> None:
+    """Resolve again what the packages of a cell, or of all, pull, after a pin changed; needs a package index."""
     with reported():
-        say(str(images_lock.write(Catalog.read().find(variant=variant))))
+        catalog = Catalog.read()
+        chosen = [images_lock.write(catalog.find(variant=variant))] if variant else images_lock.write_all(catalog)
+        say("\n".join(map(str, chosen)))
+
+
+@task(name="site", help={"site": "a site file in place of the one that VERLJOB_SITE names"})
+def show_site(_: Context, site: str = "") -> None:
+    """Show what this place has of its own, and who says so: flags of `build`, the environment, the site file."""
+    with reported():
+        found = vocabulary.settings(site)
+        vocabulary.refuse_missing(found)
+        say(vocabulary.table(found))
+
+
+@task(name="pins", help={"check": "read files alone", "update": "ask indexes, registries and mirrors again"})
+def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
+    """Tell what is pinned and what is not known yet; 1 where something should be and is not."""
+    from images import pins
+
+    with reported():
+        for line in pins.update(Catalog.read()) if update else ():
+            say(line)
+        say(pins.check(Catalog.read()) if check or not update else "review: git diff images/, then invoke render")
 
 
 @task(
     name="build",
+    auto_shortflags=False,  # Invoke would run out of letters
     help={
+        "all": "all variants, or all of --platform",
+        "jobs": "with --all, how many builds go on at a time",
+        "anyway": "ask the engine even where nothing changed",
+        "progress": "auto, live, plain or quiet",
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
+        "verl": "verl's source in place of the release: a checkout, git+URL@REF or git:REF",
+        "editable": "with a checkout: the image links to it, which must be seen at the same path",
         "base": "another base, such as a mirror's copy",
-        "wheelhouse": "folder with torch's CPU wheel",
-        "ca": "CA bundle for the build's downloads (else SSL_CERT_FILE, PIP_CERT)",
-        "pip_index": "package index in place of PyPI (else PIP_INDEX_URL)",
-        "apt_mirror": "mirror in place of the distribution's",
+        "reproducible": "by buildah: the same inputs give the same bytes",
+        "bundle": "a folder that `invoke bundle` made: nothing is downloaded, and the build has no network",
+        "site": "a site file in place of the one that VERLJOB_SITE names",
+        **{name: vocabulary.KEYS[name].purpose for name in vocabulary.FLAGS},
     },
 )
 def build_image(
@@ -117,24 +159,81 @@ def build_image(
     platform: str = "",
     variant: str = "",
     rollout: str = "",
+    all: bool = False,
+    jobs: int = schedule.JOBS,
+    anyway: bool = False,
+    progress: str = "auto",
     tag: str = "",
+    verl: str = "",
+    editable: bool = False,
     base: str = "",
+    bundle: str = "",
+    site: str = "",
+    base_mirror: str = "",
     wheelhouse: str = "",
-    ca: str = "",
     pip_index: str = "",
     apt_mirror: str = "",
+    ca: str = "",
+    proxy: str = "",
+    no_proxy: str = "",
+    reproducible: bool = False,
 ) -> None:
-    """Build an image, and print its ID."""
+    """Build an image, and print its ID; with --all the whole catalog or platform."""
+    flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
     with reported():
-        catalog = Catalog.read()
-        spec = catalog.find(platform, variant, rollout)
-        site = images_build.Site.here(ca=ca, pip_index=pip_index, apt_mirror=apt_mirror, wheelhouse=wheelhouse)
-        say(images_build.build(spec, site, images_build.names(spec, catalog, tag), from_base=base))
+        here = images_site.Site.here(site, **flags)
+        how: dict[str, Any] = {"anyway": anyway, "same_bytes": reproducible}
+        if all:
+            batch.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
+            _build_all(platform, here, jobs=jobs, progress=progress, **how)
+        carried = images_bundle.Bundle.read(Path(bundle)) if bundle else None
+        catalog, variant = Catalog.read(), variant or (carried.variant if carried else "")
+        spec, of = images_source.chosen(catalog.find(platform, variant, rollout), verl, editable, here.git_environment)
+        tags = images_build.names(spec, catalog, tag)
+        with displays.choose(progress, tags[:1]) as shown:
+            say(images_build.build(spec, here, tags, from_base=base, bundle=carried, verl=of, progress=shown, **how))
+
+
+def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
+    """Build a platform, or all; 1 where one failed."""
+    catalog = Catalog.read()
+    outcomes = batch.build_all(batch.buildable(catalog.of(platform)), site, catalog, **settings)
+    say(schedule.summary(outcomes))
+    raise Exit(code=int(any(outcome.error for outcome in outcomes)))
+
+
+@task(
+    name="bundle",
+    help={
+        "output": "an empty folder, or a new one",
+        "base": "another base, such as a mirror's copy",
+        "site": "a site file in place of the one that VERLJOB_SITE names",
+    },
+)
+def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: str = "") -> None:
+    """Write all that the build of a variant downloads into a folder, for `build --bundle` where there is no network."""
+    with reported():
+        spec, here = Catalog.read().find(variant=variant), images_site.Site.here(site)
+        say(str(bundling.make(spec, here, Path(output), from_base=base)))
+
+
+@task(name="diff", help={"output": "a file for all of it, as JSON where it ends so"})
+def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
+    """Show what differs between two images of this machine: packages, files, sizes."""
+    with reported():
+        found = difference.between(a, b)
+        if output:
+            difference.write(found, Path(output))
+        say(difference.text(found))
 
 
 @task(
     name="push",
     help={
+        "registry": "HOST[:PORT][/PATH], several by comma",
+        "image": "an image of this machine in place of what build names",
+        "tag": "tags by comma in place of the usual ones",
+        "force": "move a release's tag that names another image there",
         "attest": "attach SBOM and provenance under the image's digest",
         "key": "private key that signs image and statements",
     },
@@ -142,24 +241,72 @@ def build_image(
 def push_image(
     _: Context,
     *,
-    platform: str,
     registry: str,
+    platform: str,
     variant: str = "",
     rollout: str = "",
+    image: str = "",
+    tag: str = "",
+    force: bool = False,
     attest: bool = True,
     key: str = "",
 ) -> None:
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = Catalog.read()
-        pushed = images_push.push(catalog.find(platform, variant, rollout), registry, catalog)
+        spec = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(spec, catalog, registry, image=image, tags=tag, force=force)
+        uploaded = push.upload()
         if attest or key:
             from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
 
-            for path in attestation.attach(pushed, key=Path(key) if key else None):
+            for path in attestation.attach(uploaded, key=Path(key) if key else None):
                 say(f"stated in {path}")
-        for reference, digest in pushed.items():
+        for reference, digest in push.tag(uploaded).items():
             say(f"{reference} {digest}")
+        for path in push.note(uploaded):
+            say(f"named in {path}")
+
+
+@task(
+    name="export",
+    help={
+        "format": f"by comma: {', '.join(images_export.FORMATS)}",
+        "image": "an image of this machine in place of what build names",
+        "base": "another base, for apptainer and bake",
+        "wheelhouse": "folder with torch's CPU wheel, for apptainer and bake",
+        "output": "a folder in place of .build/export/VARIANT",
+    },
+)
+def export_image(
+    _: Context,
+    *,
+    format: str,
+    platform: str = "",
+    variant: str = "",
+    rollout: str = "",
+    image: str = "",
+    base: str = "",
+    wheelhouse: str = "",
+    output: str = "",
+) -> None:
+    """Write an image as files that other tools take, checked to hold what it holds, and print their names."""
+    with reported():
+        catalog = Catalog.read()
+        spec, asked = catalog.find(platform, variant, rollout), images_export.formats(format)
+        folder = Path(output) if output else images_export.FOLDER / spec.variant
+        image = image or images_build.names(spec, catalog)[0]
+        request = images_export.Request(spec, asked, image, base, folder)
+        for path in images_export.export(request, images_site.Site.here(wheelhouse=wheelhouse)):
+            say(str(path))
+
+
+@task(name="prune", help={"yes": "remove what is shown"})
+def prune_images(_: Context, yes: bool = False) -> None:
+    """Show images and build cache of this toolkit that nothing of the catalog names any more, or remove them."""
+    with reported():
+        old = images_prune.find(Catalog.read())
+        say(images_prune.remove(old) if yes else images_prune.shown(old))
 
 
 @task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})
@@ -254,7 +401,7 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
         catalog = Catalog.read()
         spec = catalog.find(platform="cpu")
         tags = images_build.names(spec, catalog)
-        images_build.build(spec, images_build.Site.here(), tags)
+        images_build.build(spec, images_site.Site.here(), tags)
         failed = faults.run(tags[0], _debian(), only=only, runtime=runtime, rounds=rounds, say=say)
     raise Exit(code=min(failed, 1))
 
@@ -349,10 +496,16 @@ for _verb, _task in {
 
 namespace = Collection(
     show_images,
+    show_site,
     render_dockerfiles,
     lock_variant,
+    show_pins,
     build_image,
+    make_bundle,
+    compare_images,
     push_image,
+    export_image,
+    prune_images,
     state_image,
     verify_image,
     demo,

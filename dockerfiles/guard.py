@@ -1,9 +1,10 @@
 """Runs inside a build, with the image's own Python: nothing that the base brought may be replaced.
 
-``record``  before anything is installed: writes what is protected with its version, place and files, pip constraints
-            that hold it there, and what is left to install
-``verify``  after everything: ends the build when a protected package changed all the same, when a pin is not what is
-            installed, when pip finds a conflict that the base did not have, or when an import fails
+``record``   before anything is installed: writes what is protected with its version, place and files, and what of the
+             lock is left to install
+``install``  installs that, each file by its hash and nothing for its dependencies: the lock has them all
+``verify``   after everything: ends the build when a protected package changed all the same, when a pin is not what is
+             installed, when pip finds a conflict that the base did not have, or when an import fails
 
 Needs Python 3.8 and pip, nothing else.
 """
@@ -64,24 +65,68 @@ def conflicts() -> list[str]:
     return [line for line in done.stdout.splitlines() if re.match(r"\S+ \S+ (has requirement|requires) ", line)]
 
 
-def record(protect: list[str], lock: Path, wanted: list[str], bare: list[str], has: list[str]) -> None:
-    """Write protected.txt, constraints.txt, requirements.txt and before.json into FOLDER."""
+def locked(*locks: Path) -> dict[str, str]:
+    """The lines of locks by package: `name==version --hash=…`."""
+    lines = [line for lock in locks for line in lock.read_text(encoding="utf-8").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    return {name_of(line): line for line in lines}
+
+
+def record(protect: list[str], lock: Path, wanted: list[str], has: list[str]) -> None:
+    """Write protected.txt, requirements.txt and before.json into FOLDER."""
     here = installed()
     kept = {name: {**here[name], "files": files_of(name)} for name in map(canonical, protect) if name in here}
     for name, version in (pin.split("==") for pin in has):
         seen = here.get(canonical(name), {}).get("version", "none")
         if not seen.startswith(version):
             say(f"WARNING: the catalog says that this base has {name} {version}, it has {seen}")
-    # A package that the base has stays as it is unless something asked for needs another: the less of a tested base
+    lines = locked(lock)
+    asked = {name_of(line): line.split("==")[1] for line in wanted}
+    if strangers := sorted(set(asked) - set(lines)):
+        sys.exit(f"guard: {', '.join(strangers)} is asked for and not in the lock: `invoke lock` first")
+    # A package that the base has stays as it is unless it is asked for in another version: the less of a tested base
     # moves, the better. The lock decides what the base lacks.
-    lines = [line for line in lock.read_text(encoding="utf-8").split() if name_of(line) not in here]
-    apart = {name_of(line) for line in (*bare, *wanted)}
+    missing = [
+        line
+        for name, line in lines.items()
+        if name not in here or (name in asked and here[name]["version"] != asked[name])
+    ]
     held = [f"{name}=={facts['version']}" for name, facts in sorted(kept.items())]
     _write("protected.txt", held)  # for installations into the finished image
-    _write("constraints.txt", held + [line for line in lines if name_of(line) not in kept])
-    _write("requirements.txt", wanted + [line for line in lines if name_of(line) not in apart])
+    _write("requirements.txt", [line for line in missing if name_of(line) not in kept])
     _write("before.json", [json.dumps({"protected": kept, "conflicts": conflicts()}, indent=1, sort_keys=True)])
-    say(f"protected: {', '.join(held) or 'nothing'}; to install: {len(lines)} of the lock")
+    say(f"protected: {', '.join(held) or 'nothing'}; to install: {len(missing)} of {len(lines)} of the lock")
+
+
+def install(*locks: Path, wanted: list[str] | None = None) -> None:
+    """Install ``wanted``, else what record left to install, then what else has to move for it, until nothing has."""
+    before = json.loads((FOLDER / "before.json").read_text(encoding="utf-8"))
+    lines, left = locked(*locks), (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    if wanted:
+        here = installed()
+        left = [line for line in wanted if here.get(name_of(line), {}).get("version") != line.split("==")[1]]
+        if strangers := [line for line in left if name_of(line) not in lines]:
+            sys.exit(f"guard: {', '.join(strangers)} is not in the lock: `invoke lock` first")
+        left = [lines[name_of(line)] for line in left]
+    moved: set[str] = set()
+    while left:
+        _write("requirements.txt", left)
+        pip(["install", "--no-deps", "--require-hashes", "-r", str(FOLDER / "requirements.txt")])
+        moved |= {name_of(line) for line in left}
+        new = [line for line in conflicts() if line not in before["conflicts"]]
+        # `a 1.0 has requirement b>=2, but you have b 1.0.` and `a 1.0 requires b, which is not installed.`
+        wrong = {name_of(re.split(r" (?:has requirement|requires) ", line)[1].split(", ")[0]) for line in new}
+        left = [lines[name] for name in sorted(wrong - moved - set(before["protected"])) if name in lines]
+        for line in left:
+            say(f"the base's {name_of(line)} does not fit, {line.split()[0]} takes its place")
+
+
+def pip(words: list[str]) -> None:
+    """Run the image's pip; a constraint of the base would have to have hashes, too."""
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+    done = subprocess.run([sys.executable, "-m", "pip", *words], env=environment, check=False)
+    if done.returncode:
+        sys.exit(f"guard: pip {' '.join(words)} ended with {done.returncode}")
 
 
 def verify(pins: list[str], imports: list[str], tolerate: list[str]) -> None:
@@ -135,14 +180,19 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True)
     recording = verbs.add_parser("record")
     recording.add_argument("--lock", type=Path, required=True)
+    installing = verbs.add_parser("install")
+    installing.add_argument("--lock", type=Path, required=True, nargs="+")
+    installing.add_argument("--wanted", type=str.split, default=[])
     verifying = verbs.add_parser("verify")
-    for each in ("protect", "wanted", "bare", "has"):
+    for each in ("protect", "wanted", "has"):
         recording.add_argument(f"--{each}", type=str.split, default=[])
     for each in ("pins", "imports", "tolerate"):
         verifying.add_argument(f"--{each}", type=str.split, default=[])
     given = parser.parse_args()
     if given.verb == "record":
-        record(given.protect, given.lock, given.wanted, given.bare, given.has)
+        record(given.protect, given.lock, given.wanted, given.has)
+    elif given.verb == "install":
+        install(*given.lock, wanted=given.wanted)
     else:
         verify(given.pins, given.imports, given.tolerate)
 

@@ -3,7 +3,11 @@
 set -Eeuo pipefail
 
 readonly SECRETS=${VERLJOB_SECRETS:-/run/verljob/secrets}
-PACKAGES=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/python
+HERE=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+PACKAGES=$HERE/python
+
+# shellcheck source=entrypoints/account.sh
+source "$HERE/account.sh"
 
 # Exports the `NAME=value` lines of the secrets file, which came by bind mount and never in an argv; prints none. Their
 # names are added to VERLJOB_SECRET_NAMES, by which verl_node masks their values.
@@ -26,6 +30,9 @@ _find_packages() {
 }
 
 _main() {
+    [[ $HERE != /opt/verljob ]] || account::become "$HERE/entrypoint.sh" "$@" # a host's accounts are its own (bare)
+    account::settle
+    account::warn_of_devices
     _export_secrets
     [[ ${1:-} == node ]] || exec "$@"
     _find_packages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -53,7 +54,7 @@ def attach(pushed: Mapping[str, str], folder: Path = FOLDER, key: Path | None = 
 
 def _files(stated: Mapping[Kind, bytes], name: str, digest: str, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{name.rpartition('/')[2]}-{digest.partition(':')[2][:12]}"
+    stem = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}-{digest.partition(':')[2][:12]}"  # one for each repository
     paths = {folder / f"{stem}.{kind.file}": content for kind, content in stated.items()}
     for path, content in paths.items():
         path.write_bytes(content)

@@ -25,9 +25,8 @@ def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None,
     Looked for in this order: either of them on this machine, a pull of ``reference``, debootstrap into ``made`` (about
     90 s and 200 MB; needs root and the package debootstrap).
     """
-    for each in (reference, made):
-        if present(each):
-            return each
+    if present(here := known(reference, made)):
+        return here
     engine = engine or choose()
     try:
         pull(engine, reference)
@@ -37,6 +36,11 @@ def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None,
         _debootstrap(engine, made, mirror or DEBIAN_MIRROR)
         return made
     return reference
+
+
+def known(*references: str) -> str:
+    """The first that the daemon has, else the first."""
+    return next((each for each in references if each and present(each)), references[0])
 
 
 def present(reference: str) -> bool:

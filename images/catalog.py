@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from packaging.version import Version
+
+from images import bases, families
 from images.errors import CatalogError, UnknownVariant
 from images.spec import ImageSpec
 
@@ -18,13 +24,16 @@ CATALOG = Path(__file__).with_name("catalog.toml")
 
 
 class Catalog:
-    """The variants by name, and the default of each platform."""
+    """The cells by name, and the default of each platform."""
 
     def __init__(self, variants: dict[str, ImageSpec], defaults: dict[str, str]) -> None:
         self.variants, self.defaults = variants, defaults
         for platform, variant in defaults.items():
             if variant not in variants or variants[variant].platform != platform:
                 raise CatalogError(f"defaults.{platform} = {variant!r} is no variant of that platform")
+        tags = [f"{spec.name}:{spec.tag}" for spec in variants.values()]
+        if twice := sorted({tag for tag in tags if tags.count(tag) > 1}):
+            raise CatalogError(f"two cells have the tag {', '.join(twice)}")
 
     @classmethod
     def read(cls, path: Path = CATALOG) -> Catalog:
@@ -33,11 +42,12 @@ class Catalog:
             tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as mistake:
             raise CatalogError(f"{path}: {mistake}") from mistake
-        variants = {name: ImageSpec.from_table(name, table) for name, table in tables["variants"].items()}
-        return cls(variants, tables["defaults"])
+        if missing := {"defaults", "kinds", "releases", "families"} - set(tables):
+            raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
+        return cls(dict(_specs(tables, bases.read(path.with_name("bases.json")))), tables["defaults"])
 
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> ImageSpec:
-        """The variant by name, else the platform's default, else the platform's variant for a rollout engine."""
+        """The cell by name, else the platform's default, else the platform's newest for another rollout engine."""
         if variant:
             return self._named(variant, platform)
         if platform not in self.defaults:
@@ -45,11 +55,18 @@ class Catalog:
         default = self.variants[self.defaults[platform]]
         if rollout in ("", default.rollout):
             return default
-        for spec in self.variants.values():
-            if spec.platform == platform and spec.rollout == rollout:
-                return spec
-        engines = {spec.rollout for spec in self.variants.values() if spec.platform == platform}
-        raise UnknownVariant(f"{platform} with rollout {rollout}", (f"{platform} with {each}" for each in engines))
+        there = [spec for spec in self.variants.values() if spec.platform == platform]
+        if fits := [spec for spec in there if spec.rollout == rollout]:
+            return max(fits, key=lambda spec: Version(spec.installs["verl"]))  # the first of the newest release
+        raise UnknownVariant(
+            f"{platform} with rollout {rollout}", {f"{platform} with {spec.rollout}" for spec in there}
+        )
+
+    def of(self, platform: str = "") -> list[ImageSpec]:
+        """All variants, or all of a platform."""
+        if platform and platform not in self.defaults:
+            raise UnknownVariant(platform, self.defaults)
+        return [spec for spec in self.variants.values() if platform in ("", spec.platform)]
 
     def is_default(self, spec: ImageSpec) -> bool:
         """Whether the platform's ``latest`` is this variant."""
@@ -58,5 +75,18 @@ class Catalog:
     def _named(self, variant: str, platform: str) -> ImageSpec:
         spec = self.variants.get(variant)
         if spec is None or platform not in ("", spec.platform):
-            raise UnknownVariant(variant, (n for n, s in self.variants.items() if platform in ("", s.platform)))
+            there = {name: spec for name, spec in self.variants.items() if platform in ("", spec.platform)}
+            # All of them would be a page.
+            raise UnknownVariant(variant, get_close_matches(variant, there) or {spec.family for spec in there.values()})
         return spec
+
+
+def _specs(tables: dict[str, Any], known: dict[str, bases.Base]) -> Iterator[tuple[str, ImageSpec]]:
+    seen = set()
+    for name, table in families.cells(tables):
+        if name in seen:
+            raise CatalogError(f"two cells are named {name}")
+        seen.add(name)
+        spec = ImageSpec.from_table(name, table)
+        base = known.get(spec.base, bases.Base())
+        yield name, replace(spec, base_digest=base.digest, base_layers=base.layers)

@@ -45,6 +45,11 @@ class Engine:
         verb = ["buildx", "build", "--load"] if self.buildx else ["build"]
         return [self.client, *verb, *arguments]
 
+    def output_argv(self, arguments: Sequence[str], folder: Path) -> list[str]:
+        """The command that builds with BuildKit and leaves the result's files in a folder, and no image."""
+        verb = ["buildx", "build"] if self.buildx else ["build"]
+        return [self.client, *verb, "--output", f"type=local,dest={folder}", *arguments]
+
 
 def choose(environment: Mapping[str, str] | None = None) -> Engine:
     """The first docker client on PATH that can use BuildKit; VERLJOB_DOCKER names one and skips the search."""
@@ -75,8 +80,9 @@ def clients(environment: Mapping[str, str]) -> Iterator[str]:
             yield str(client)
 
 
+@lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
-    """The engine of this client, or why it is none."""
+    """The engine of this client, or why it is none; asked once a process."""
     try:
         version = run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
     except CommandFailed as failure:
@@ -107,6 +113,12 @@ def daemon() -> docker.DockerClient:
             f"no Docker daemon answers ({silence}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
         ) from silence
     return client
+
+
+@lru_cache(maxsize=1)
+def architecture() -> str:
+    """The processor for which the daemon builds, by Go's name, which is Debian's, too."""
+    return str(daemon().version()["Arch"])
 
 
 def local(reference: str) -> Image:

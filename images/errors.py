@@ -5,12 +5,18 @@ ImageError
 ├── UnknownVariant          no such variant or platform
 ├── NotBuilt                no such image on this machine
 ├── Incompatible            a pair that cannot work, refused before a build
+├── SiteError               the settings of this place say something impossible
+├── BundleBroken            a bundle lacks a file, has a damaged one, or is for another build
 ├── EngineMissing           no docker client with BuildKit, or no daemon
+├── DiskTooSmall            what is asked would not fit
+├── ToolMissing             a program of a Debian package is not installed
 ├── CommandFailed           a command ended with an error
 ├── BaseUnreachable         the base is neither here nor in a registry that answers
 ├── TorchUnavailable        no CPU build of torch
 ├── PushFailed              the registry did not take the image
+│   └── TagTaken            a release's tag names another image there
 ├── RegistryFailed          the registry did not answer as the distribution API says
+├── NotPinned               something that a cell takes from elsewhere has no version or hash
 └── NotTrusted              what is stated of an image is missing, broken, or not true
 """
 
@@ -46,8 +52,27 @@ class Incompatible(ImageError, ValueError):
     """verl does not run on this base, whatever is installed."""
 
 
+class SiteError(ImageError, ValueError):
+    """What a flag, the environment or the site file says of this place cannot be meant."""
+
+
+class BundleBroken(ImageError):
+    """A bundle that cannot be used for this build."""
+
+
 class EngineMissing(ImageError):
     """There is nothing that can build."""
+
+
+class DiskTooSmall(ImageError):
+    """There is less room than what is asked takes."""
+
+
+class ToolMissing(ImageError):
+    """A program that this needs is not on PATH."""
+
+    def __init__(self, program: str, package: str) -> None:
+        super().__init__(f"{program} is not on PATH: `apt-get install {package}` (./run does it as root on Debian)")
 
 
 class CommandFailed(ImageError):
@@ -79,8 +104,19 @@ class PushFailed(ImageError):
     """The registry did not take the image."""
 
 
+class TagTaken(PushFailed):
+    """A tag that never moves would have to."""
+
+
 class RegistryFailed(ImageError):
     """The registry cannot be asked, or refused."""
+
+
+class NotPinned(ImageError):
+    """A cell would take something from elsewhere that may be another thing tomorrow."""
+
+    def __init__(self, wrong: Sequence[str]) -> None:
+        super().__init__("\n  ".join(["not pinned:", *wrong]))
 
 
 class NotTrusted(ImageError):

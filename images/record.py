@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from docker.models.images import Image
 
+from images.context import tree_digest
 from images.engine import Engine, daemon
 from images.errors import CommandFailed
 from images.process import run
@@ -50,8 +51,14 @@ def read(image_id: str, folder: Path | None = None) -> dict[str, Any] | None:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def predicate(spec: ImageSpec, engine: Engine, reference: str, context: Path, started: str) -> dict[str, Any]:
-    """What a build of ``spec`` from ``context`` on the base ``reference`` was made of, when it has ended."""
+def predicate(
+    spec: ImageSpec, engine: Engine, reference: str, context: Path, started: str, *, buildah: str = ""
+) -> dict[str, Any]:
+    """What a build of ``spec`` from ``context`` on the base ``reference`` was made of, when it has ended.
+
+    ``buildah`` is its version where that built.
+    """
+    tool = {"buildah": buildah} if buildah else {"docker": engine.version}
     labels = json.loads((context / "toolkit/image.json").read_text(encoding="utf-8"))
     return {
         "buildDefinition": {
@@ -62,11 +69,12 @@ def predicate(spec: ImageSpec, engine: Engine, reference: str, context: Path, st
                 _base(daemon().images.get(reference), reference),
                 *_sources(spec),
                 *_files(context),
+                *_verl(context),
                 *_checkout(),
             ],
         },
         "runDetails": {
-            "builder": {"id": BUILDER, "version": {"docker": engine.version, "engine": daemon().version()["Version"]}},
+            "builder": {"id": BUILDER, "version": {**tool, "engine": daemon().version()["Version"]}},
             "metadata": {"invocationId": f"urn:uuid:{uuid4()}", "startedOn": started, "finishedOn": now()},
         },
     }
@@ -85,10 +93,22 @@ def _sources(spec: ImageSpec) -> Iterator[dict[str, Any]]:
         yield {"name": name, "uri": f"git+{new.repository}@{new.commit}", "digest": {"gitCommit": new.commit}}
 
 
+def _verl(context: Path) -> Iterator[dict[str, Any]]:
+    """verl's source where it is no release: all its files by one digest, and where it came from."""
+    for facts in context.glob("verl/*.dist-info/direct_url.json"):
+        origin = json.loads(facts.read_text(encoding="utf-8"))
+        digest = {"sha256": tree_digest(context / "verl")}
+        if commit := origin.get("vcs_info", {}).get("commit_id"):
+            digest["gitCommit"] = commit
+        yield {"name": "verl", "uri": origin["url"], "digest": digest}
+
+
 def _files(context: Path) -> Iterator[dict[str, Any]]:
-    """Every file of the context; of a wheel its name, which has the version: to hash torch would cost each build."""
+    """Every file of the context but verl's; of a wheel its name alone: to hash torch would cost each build."""
     for path in sorted(path for path in context.rglob("*") if path.is_file()):
         name = str(path.relative_to(context))
+        if name.startswith("verl/"):
+            continue
         if path.suffix == ".whl":
             yield {"name": name, "uri": f"file:{name}"}
         else:

@@ -111,10 +111,21 @@ class Repository:
     def put_manifest(self, tag: str, manifest: Mapping[str, Any]) -> Manifest:
         """Keep a manifest under a tag; nothing is sent where it is there already."""
         new = Manifest(json.dumps(manifest, indent=1, sort_keys=True).encode(), manifest["mediaType"])
-        present = self.manifest(tag)
-        if not present or present.digest != new.digest:
-            self._ask("PUT", f"manifests/{tag}", data=new.content, headers={"Content-Type": new.media_type})
+        self._put(tag, new)
         return new
+
+    def tag(self, digest: str, tag: str) -> str:
+        """Have a tag name what is here by ``digest``, which is returned; nothing is sent where it does already."""
+        found = self.manifest(digest)
+        if found is None:
+            raise RegistryFailed(f"{self.name} has no {digest} to name {tag}")
+        self._put(tag, found)
+        return found.digest
+
+    def _put(self, tag: str, manifest: Manifest) -> None:
+        present = self.manifest(tag)
+        if not present or present.digest != manifest.digest:
+            self._ask("PUT", f"manifests/{tag}", data=manifest.content, headers={"Content-Type": manifest.media_type})
 
     def _ask(self, method: str, place: str, *, also: tuple[int, ...] = (), **more: Any) -> requests.Response:
         """One request, with a login where one is wanted; RegistryFailed for every other answer than asked for."""

@@ -4,40 +4,65 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from images.catalog import Catalog
 from images.spec import ImageSpec
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
-SHARED = ("macros.j2", "guard.py")  # what every platform's template brings into its build
+SUFFIX = ".Dockerfile"
+SHARED = ("macros.j2", "guard.py", "apt.sh")  # what every platform's template brings into its build
 
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile of a variant; a name that the template misspells stops it (jinja2.UndefinedError)."""
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  a Dockerfile is not HTML
-    )
-    template = environment.get_template(f"{spec.platform}.j2")
+    """The Dockerfile of a cell; a name that the template misspells stops it (jinja2.UndefinedError)."""
+    template = _environment(templates).get_template(f"{spec.platform}.j2")
     return template.render(spec=spec, template_revision=revision(spec, templates))
 
 
+def bundle(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
+    """The Dockerfile that collects what a build of the cell downloads."""
+    return _environment(templates).get_template("bundle.j2").render(spec=spec)
+
+
 def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """What a variant is rendered from, as 12 hex digits: the templates' text and the catalog's table."""
-    digest = hashlib.sha256(json.dumps(asdict(spec), sort_keys=True).encode())
-    for name in (f"{spec.platform}.j2", *SHARED):
-        digest.update((templates / name).read_bytes())
+    """What a cell is rendered from, as 12 hex digits: the templates' text and the cell's table."""
+    digest = hashlib.sha256(json.dumps(vars(spec), sort_keys=True, default=vars).encode())
+    digest.update(_text(templates, spec.platform))
     return digest.hexdigest()[:12]
 
 
 def write(spec: ImageSpec, folder: Path = RENDERED) -> Path:
-    """Render into ``<folder>/<variant>.Dockerfile``."""
-    path = folder / f"{spec.variant}.Dockerfile"
+    """Render into ``<folder>/<cell>.Dockerfile``."""
+    path = folder / f"{spec.variant}{SUFFIX}"
     path.write_text(dockerfile(spec), encoding="utf-8")
     return path
+
+
+def write_all(catalog: Catalog, folder: Path = RENDERED) -> list[Path]:
+    """Render every cell, and remove what is left of cells that are gone."""
+    written = [write(spec, folder) for spec in catalog.variants.values()]
+    for left in set(folder.glob(f"*{SUFFIX}")) - set(written):
+        left.unlink()
+    return written
+
+
+@cache
+def _text(templates: Path, platform: str) -> bytes:
+    return b"".join((templates / name).read_bytes() for name in (f"{platform}.j2", *SHARED))
+
+
+@cache
+def _environment(templates: Path) -> Environment:
+    # Made once: to compile the templates takes longer than to render all cells.
+    return Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        auto_reload=False,
+        autoescape=False,  # noqa: S701  a Dockerfile is not HTML
+    )

@@ -11,6 +11,7 @@ import io
 import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from images.errors import ImageError
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 STREAM_BUFFER = 1 << 20
+REGULAR, LINK, FOLDER = "file", "link", "folder"
 Wanted = Callable[[str], bool]
 
 
@@ -52,6 +54,11 @@ def of_layers(folders: Iterable[Path], wanted: Wanted) -> dict[str, bytes]:
 
 def merged(path: str, folders: list[str]) -> Iterator[tuple[str, str]]:
     """Path and place of each regular file below ``path``, which is these folders laid over one another, top first."""
+    return ((path, place) for path, place, kind in everything(path, folders) if kind == REGULAR)
+
+
+def everything(path: str, folders: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Path, place and kind of all below ``path``; a folder's place is that of the topmost layer that has it."""
     below: dict[str, list[str]] = {}
     settled: set[str] = set()
     for depth, folder in enumerate(folders):
@@ -66,10 +73,15 @@ def merged(path: str, folders: list[str]) -> Iterator[tuple[str, str]]:
                         settled.add(entry.name)
                     continue
                 settled.add(entry.name)  # a file or a whiteout: it hides what the layers below have
-                if entry.name not in below and entry.is_file(follow_symlinks=False):
-                    yield path + entry.name, entry.path
+                if entry.name in below:
+                    continue
+                if entry.is_file(follow_symlinks=False):
+                    yield path + entry.name, entry.path, REGULAR
+                elif entry.is_symlink():
+                    yield path + entry.name, entry.path, LINK
     for name, places in below.items():
-        yield from merged(f"{path}{name}/", places)
+        yield path + name, places[0], FOLDER
+        yield from everything(f"{path}{name}/", places)
 
 
 def _opaque(folder: str) -> bool:
@@ -85,11 +97,18 @@ def _opaque(folder: str) -> bool:
 
 def streamed(image: Image, wanted: Wanted) -> dict[str, bytes]:
     """The wanted files out of all that the engine exports."""
+    with exported(image) as archive:
+        return of_archive(archive, wanted)
+
+
+@contextmanager
+def exported(image: Image) -> Iterator[tarfile.TarFile]:
+    """All that an image holds as the engine exports it, to be read once from its beginning."""
     container = daemon().containers.create(image, ["never-started"], network_mode="none")
     try:
         stream = io.BufferedReader(_Stream(container.export(STREAM_BUFFER)), STREAM_BUFFER)
         with tarfile.open(fileobj=stream, mode="r|", bufsize=STREAM_BUFFER) as archive:
-            return of_archive(archive, wanted)
+            yield archive
     except tarfile.TarError as broken:
         raise ImageError(f"the engine's export of {image.short_id} broke off: {broken}") from broken
     finally:

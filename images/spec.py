@@ -1,9 +1,9 @@
-"""What one image is made of: a table of catalog.toml, checked."""
+"""What one image is made of: a cell of catalog.toml, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -33,40 +33,53 @@ class Lock:
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """One variant; the fields are catalog.toml's keys, explained at its top."""
+    """One cell, by its name ``variant``; the other fields are catalog.toml's keys, explained at its top."""
 
     variant: str
+    family: str
     platform: str
     summary: str
     base: str
     apt_mirror: str
     apt_suites: Sequence[str]
+    apt_packages: Sequence[str]
     python: str
     rollout: str
+    machine: str
+    gpus: Sequence[str]
     installs: Mapping[str, str]
     imports: Sequence[str]
     protected: Sequence[str]
     sources: Sequence[str]
+    base_digest: str = ""  # of images/bases.json, where a registry was asked
+    base_layers: str = ""  # how they are compressed, of the same place
     base_made: str = ""
     has: Mapping[str, str] = field(default_factory=dict)
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     replaces: Mapping[str, Replacement] = field(default_factory=dict)
-    without_deps: Sequence[str] = ()
     tolerates: Sequence[str] = ()
+    outside: Mapping[str, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
+    source: str = ""  # where verl's source came from when it is no release: images/source.py, never the catalog
+    instead_of: str = ""  # the release in whose place it then stands
 
     @classmethod
     def from_table(cls, variant: str, table: Mapping[str, Any]) -> ImageSpec:
         """A spec from its TOML table; an unknown or missing key is a CatalogError that names it."""
         if unknown := set(table) - {each.name for each in fields(cls)}:
-            raise CatalogError(f"variants.{variant} has unknown keys: {', '.join(sorted(unknown))}")
+            raise CatalogError(f"{variant} has unknown keys: {', '.join(sorted(unknown))}")
         values = dict(table)
         lock = {"with_" if key == "with" else key: value for key, value in values.get("lock", {}).items()}
         try:
             values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
             return cls(variant=variant, **{**values, "lock": Lock(**lock)})
         except TypeError as incomplete:
-            raise CatalogError(f"variants.{variant}: {incomplete}") from incomplete
+            raise CatalogError(f"{variant}: {incomplete}") from incomplete
+
+    @property
+    def architecture(self) -> str:
+        """The machine, which is the kernel's name for it, as engines and Debian call it."""
+        return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
 
     @property
     def name(self) -> str:
@@ -74,7 +87,15 @@ class ImageSpec:
 
     @property
     def tag(self) -> str:
-        return f"{self.installs['verl']}-{self.variant}"
+        """The release of verl, then what else the cell is."""
+        verl = self.installs["verl"]
+        of_source = f"-{self.source}" if self.source else ""
+        return f"{verl}-{self.variant.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
+
+    @property
+    def base_pinned(self) -> str:
+        """The base by its digest, where that is known."""
+        return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
 
     @property
     def pins(self) -> dict[str, str]:
@@ -84,20 +105,27 @@ class ImageSpec:
 
     @property
     def promises(self) -> list[str]:
-        """``name==version`` of what must be inside when the build ends, as far as the build put it there."""
+        """``name==version`` of what must be inside when all but verl is, as far as the build put it there."""
         replaced = {name: new.version for name, new in self.replaces.items()}
-        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items()]
+        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items() if name != "verl"]
 
     @property
-    def requirements(self) -> list[str]:
-        """What pip is asked for with its dependencies; torch is there before everything else."""
-        apart = {"torch", *map(canonicalize_name, self.without_deps)}
-        return [self.requirement(name) for name in self.installs if canonicalize_name(name) not in apart]
+    def asked(self) -> list[str]:
+        """What the lock is asked for by name; torch is there before it, verl comes after it."""
+        apart = ("torch", "verl")
+        return [f"{canonicalize_name(name)}=={version}" for name, version in self.installs.items() if name not in apart]
 
     @property
-    def bare_requirements(self) -> list[str]:
-        """What pip is asked for without dependencies."""
-        return [f"{name}=={self.installs[name]}" for name in self.without_deps]
+    def released(self) -> ImageSpec:
+        """The cell of the catalog, where this is one with another verl."""
+        if not self.source:
+            return self
+        return replace(self, installs={**self.installs, "verl": self.instead_of}, source="", instead_of="")
+
+    @property
+    def imports_below(self) -> list[str]:
+        """What can be imported without verl."""
+        return [name for name in self.imports if name.partition(".")[0] != "verl"]
 
     @property
     def guarded(self) -> list[str]:

@@ -6,50 +6,89 @@ pip would choose is read first, and only a build without CUDA requirements is do
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
+from images import archive
 from images.errors import CommandFailed, TorchUnavailable
 from images.process import run
 
 PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CUDA_REQUIREMENTS = ("nvidia-", "cuda-", "triton")
 # What glibc 2.36 of bookworm can load; PyTorch's wheels have used each of them.
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "linux_x86_64")
+PLATFORMS = ("manylinux_2_28", "manylinux2014", "linux")
+PINS = Path(__file__).with_name("wheels.txt")
 
 
 def torch_cpu(
-    version: str, python: str, cache: Path, wheelhouse: Path | None = None, environment: Mapping[str, str] | None = None
+    version: str,
+    python: str,
+    cache: Path,
+    wheelhouse: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    machine: str = "x86_64",
 ) -> Path:
     """The torch wheel: from ``wheelhouse``, else what pip finds if that is a CPU build, else PyTorch's CPU index.
 
     ``environment`` tells pip of a site's index and CA bundle; an index may hold a password, which has no place in argv.
     """
     if wheelhouse:
-        return from_wheelhouse(version, python, wheelhouse)
-    for wheel in sorted(cache.glob(_pattern(version, python))):
+        return _verified(from_wheelhouse(version, python, wheelhouse, machine))
+    for wheel in sorted(cache.glob(_pattern(version, python, machine))):
         if is_cpu(wheel_requirements(wheel)):
             return wheel
     cache.mkdir(parents=True, exist_ok=True)
     try:
-        found = is_cpu(_what_pip_would_take(version, python, environment))
-        source = [] if found else ["--index-url", PYTORCH_CPU_INDEX]
-        run([*_pip("download", python), *source, "--dest", str(cache), f"torch=={version}"], environment)
+        taken = _what_pip_would_take(version, python, machine, environment)
+        source = [] if _is_cpu(taken) else ["--index-url", PYTORCH_CPU_INDEX]
+        run([*_pip("download", python, machine), *source, "--dest", str(cache), f"torch=={version}"], environment)
     except CommandFailed as failure:
         raise TorchUnavailable(
             f"no CPU build of torch {version} for Python {python}: pip finds the CUDA build or none, and PyTorch's CPU "
             f"index did not help. Put the wheel into a folder and name it with --wheelhouse DIR.\n{failure.said[-600:]}"
         ) from failure
-    return from_wheelhouse(version, python, cache)
+    wheel = from_wheelhouse(version, python, cache, machine)
+    try:
+        return _verified(wheel)
+    except TorchUnavailable:
+        wheel.unlink()  # what lies in the cache was verified when it came
+        raise
 
 
-def from_wheelhouse(version: str, python: str, wheelhouse: Path) -> Path:
+def pinned(version: str, python: str, machine: str, pins: Path = PINS) -> list[str]:
+    """The `<sha256>  <file>` lines of a torch, as sha256sum writes them; none where no index was asked."""
+    lines = pins.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if Path(line.split()[1]).match(_pattern(version, python, machine))]
+
+
+def update(
+    version: str, python: str, machine: str, environment: Mapping[str, str] | None = None, pins: Path = PINS
+) -> Path:
+    """Ask the index for the sha256 of a torch's wheel; it is not downloaded. TorchUnavailable where there is none."""
+    try:
+        taken = _what_pip_would_take(version, python, machine, environment)
+        if not _is_cpu(taken):
+            taken = _what_pip_would_take(version, python, machine, environment, ["--index-url", PYTORCH_CPU_INDEX])
+    except CommandFailed as failure:
+        raise TorchUnavailable(f"no CPU build of torch {version} for Python {python} on {machine}") from failure
+    old = pinned(version, python, machine, pins)
+    others = [line for line in pins.read_text(encoding="utf-8").splitlines() if line not in old]
+    found = taken["download_info"]  # PEP 610's direct_url.json
+    file, sha256 = unquote(found["url"].rpartition("/")[2]), found["archive_info"]["hashes"]["sha256"]
+    pins.write_text("".join(f"{line}\n" for line in sorted({*others, f"{sha256}  {file}"})), encoding="utf-8")
+    return pins
+
+
+def from_wheelhouse(version: str, python: str, wheelhouse: Path, machine: str = "x86_64") -> Path:
     """The CPU wheel of a folder; TorchUnavailable says what the folder has instead."""
-    fits = sorted(wheelhouse.glob(_pattern(version, python)))
+    fits = sorted(wheelhouse.glob(_pattern(version, python, machine)))
     for wheel in fits:
         if is_cpu(wheel_requirements(wheel)):
             return wheel
@@ -65,23 +104,42 @@ def is_cpu(requirements: Iterable[str]) -> bool:
 
 def wheel_requirements(wheel: Path) -> list[str]:
     """Requires-Dist of a wheel file."""
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
-        return Parser().parsestr(archive.read(name).decode("utf-8")).get_all("Requires-Dist", [])
+    return Parser().parsestr(archive.metadata(wheel).decode("utf-8")).get_all("Requires-Dist", [])
 
 
-def _what_pip_would_take(version: str, python: str, environment: Mapping[str, str] | None) -> list[str]:
+def _verified(wheel: Path) -> Path:
+    """The wheel, if the file of this name is known with these bytes or not at all."""
+    known = [line.split()[0] for line in PINS.read_text(encoding="utf-8").splitlines() if line.split()[1] == wheel.name]
+    with wheel.open("rb") as file:
+        seen = hashlib.sha256()
+        while block := file.read(1 << 20):
+            seen.update(block)
+    if known and seen.hexdigest() not in known:
+        raise TorchUnavailable(
+            f"{wheel} has the sha256 {seen.hexdigest()}, images/wheels.txt says {known[0]}: it is another file of this "
+            "name. Remove it, or have `invoke pins --update` ask the index again and review the difference."
+        )
+    return wheel
+
+
+def _what_pip_would_take(
+    version: str, python: str, machine: str, environment: Mapping[str, str] | None, source: Sequence[str] = ()
+) -> dict[str, Any]:
     # A dry run reads metadata; `pip download` would fetch the wheel of 900 MB to find out.
     dry_run = ["--dry-run", "--quiet", "--ignore-installed", "--target", "unused", "--report", "-"]
-    report = json.loads(run([*_pip("install", python), *dry_run, f"torch=={version}"], environment))
-    return [each for item in report["install"] for each in item["metadata"].get("requires_dist", [])]
+    argv = [*_pip("install", python, machine), *source, *dry_run, f"torch=={version}"]
+    return dict(json.loads(run(argv, environment))["install"][0])
 
 
-def _pattern(version: str, python: str) -> str:
-    return f"torch-{version}*-cp{python.replace('.', '')}-*.whl"
+def _is_cpu(taken: Mapping[str, Any]) -> bool:
+    return is_cpu(taken["metadata"].get("requires_dist", []))
 
 
-def _pip(verb: str, python: str) -> list[str]:
-    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+def _pattern(version: str, python: str, machine: str) -> str:
+    return f"torch-{version}*-cp{python.replace('.', '')}-*_{machine}.whl"
+
+
+def _pip(verb: str, python: str, machine: str) -> list[str]:
+    platforms = [word for platform in PLATFORMS for word in ("--platform", f"{platform}_{machine}")]
     target = ["--only-binary", ":all:", "--python-version", python, *platforms]
     return [sys.executable, "-m", "pip", verb, "--no-deps", *target]

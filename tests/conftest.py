@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from images import build, engine
-from images.build import Site
 from images.catalog import Catalog
+from images.site import Site
 
 # INT too: a shell starts background tasks deaf to it, and Python then leaves it so.
 for asked_to_end in (signal.SIGINT, signal.SIGTERM):

@@ -8,6 +8,7 @@ image::bring() {
     process::now
     began_ms=$NOW_MS
     runtime::available
+    signature::require
     if [[ $VERLJOB_IMAGE == /* || ($VERLJOB_IMAGE == */* && -f $VERLJOB_IMAGE) ]]; then
         say::note "taking $VERLJOB_IMAGE"
         [[ -e $VERLJOB_IMAGE ]] || fail 66 "node $HOST sees no $VERLJOB_IMAGE" "put it on a folder that every node sees"

@@ -24,6 +24,10 @@ runtime::find() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME knows no references
 runtime::pull() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME pulls nothing"; return 1; }
 runtime::load() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME takes no path"; return 1; }
 
+# usage: runtime::insecure HOST
+# Whether the engine asks this registry without TLS.
+runtime::insecure() { return 1; }
+
 # usage: runtime::is_ours IMAGE
 runtime::is_ours() { :; }
 

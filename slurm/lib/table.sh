@@ -24,7 +24,8 @@ table::_take() {
     if [[ $name =~ ^[a-z_]+$ && $TABLE_SETTINGS == *" $name "* ]]; then
         [[ -n ${TABLE[$name]+set} ]] || TABLE[$name]=$value
     elif [[ $name =~ ^[A-Z][A-Z0-9_]*$ ]]; then
-        [[ -n ${!name+set} ]] || export "$name=$value"
+        # What a site demands of images is not taken back by a user's export.
+        [[ -n ${!name+set} && $name != VERLJOB_REQUIRE_SIGNATURE ]] || export "$name=$value"
         [[ $name == VERLJOB_* || $name == SBATCH_* ]] || TABLE_ENV+=("$name")
     else
         fail 64 "$file has a line for '$name', which is no setting" "settings are:$TABLE_SETTINGS"

@@ -26,6 +26,11 @@ runtime::start_argv() {
     oci::node
 }
 
+runtime::insecure() {
+    oci::ask info --format '{{range .RegistryConfig.IndexConfigs}}{{if not .Secure}}{{.Name}} {{end}}{{end}}' \
+        && [[ " ${OCI_ANSWER##*$'\n'} " == *" $1 "* ]]
+}
+
 runtime::unlimited() { :; }
 
 runtime::remove() { oci::remove "$1" 'No such container'; }

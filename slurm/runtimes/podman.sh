@@ -23,6 +23,10 @@ runtime::available() {
         "set rootless_storage_path in storage.conf to a folder of the node's own disk: docs/runtimes.md"
 }
 
+runtime::insecure() {
+    oci::ask info --format '{{json .Registries}}' && [[ ${OCI_ANSWER//[[:space:]]/} =~ \""$1"\":\{[^\}]*\"Insecure\":true ]]
+}
+
 runtime::start_argv() {
     local name
     local -r CONTAINER_IMAGE=${CONTAINER_IMAGE#sha256:} # which podman takes for a registry's name

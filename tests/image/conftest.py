@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import requests
@@ -15,10 +17,9 @@ from docker import DockerClient
 from pytest_docker.plugin import get_docker_services
 
 from images import base as debian
-from images import build, engine
-from images.build import Site
+from images import build, engine, lock
 from images.catalog import Catalog
-from images.lock import LOCKS
+from images.site import Site
 from images.spec import ImageSpec
 from slurm.testbed import compose
 
@@ -62,11 +63,30 @@ def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield address
 
 
+# What `ray --version` needs of what ray[default] pulls, and the stub of vLLM.
+OF_RAY = [
+    "ray", "click", "filelock", "jsonschema", "jsonschema-specifications", "msgpack", "packaging", "protobuf", "pyyaml",
+    "requests", "attrs", "referencing", "rpds-py", "typing-extensions", "charset-normalizer", "idna", "urllib3",
+    "certifi", "aiosignal", "frozenlist", "numpy",
+]  # fmt: skip
+
+
 def small(spec: ImageSpec, **more: str) -> ImageSpec:
     """The variant with Ray's and verl's own packages alone, verl without the gigabyte that it pulls."""
     installs = {"verl": spec.installs["verl"], "ray": spec.installs["ray"], **more}
-    spec = replace(spec, installs=installs, extras={}, imports=["torch", "ray", "verl"])
-    return replace(spec, without_deps=["verl"], tolerates=["verl:.*"])
+    return replace(spec, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
+
+
+def small_lock(spec: ImageSpec, folder: Path, **more: str) -> Path:
+    """The lines of the variant's lock for that, and one for each package more, which the stand-in offers."""
+    lines = lock.path(spec).read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if line.split("==")[0] in ("verl", *OF_RAY)]
+    standin.offered(folder)
+    for name, version in more.items():
+        wheel = next(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
+        kept.append(f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}")
+    (folder / "lock.txt").write_text("\n".join(kept), encoding="utf-8")
+    return folder / "lock.txt"
 
 
 @pytest.fixture(scope="session")
@@ -78,12 +98,11 @@ def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 
     @cache
     def make(variant: str, base: str = "", **more: str) -> str:
-        spec = small(CATALOG.variants[variant], **more)
-        ray = [line for line in (LOCKS / f"{variant}.txt").read_text().split() if line.startswith("ray==")]
-        lock = tmp_path_factory.mktemp(variant) / "lock.txt"
-        lock.write_text("\n".join(ray))
+        spec = CATALOG.variants[variant]
+        lines = small_lock(spec, tmp_path_factory.mktemp(variant), **more)
         tag = f"verljob-test-{variant}:{'-'.join(more) or 'plain'}"
-        return build.build(spec, Site.here(), [tag], from_base=base or standin.ensure(variant), lock=lock)
+        reference = base or standin.ensure(variant)
+        return build.build(small(spec, **more), Site.here(), [tag], from_base=reference, lock=lines)
 
     debian.ensure()
     with ThreadPoolExecutor() as pool:

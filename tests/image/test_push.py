@@ -29,17 +29,19 @@ def built(daemon: DockerClient) -> Iterator[str]:
 def test_what_is_pushed_is_known_to_the_registry_by_the_digest_that_is_returned(
     daemon: DockerClient, registry: str, built: str
 ) -> None:
-    pushed = push.push(SPEC, f"{registry}/team", CATALOG)
+    wanted = push.Push.of(SPEC, CATALOG, f"{registry}/team")
+    pushed = wanted.tag(wanted.upload())
 
     reference = f"{registry}/team/verl.cpu:0.9.1-pushed"
     assert list(pushed) == [reference]
     assert daemon.images.get_registry_data(reference).id == pushed[reference]
+    assert [name for name in daemon.images.get(built).tags if name.startswith(registry)] == [reference]
     daemon.images.remove(reference)
 
 
 def test_an_image_that_was_not_built_is_not_pushed_and_the_fix_is_named(registry: str) -> None:
     with pytest.raises(NotBuilt, match=r"verl\.cpu:0\.9\.1-pushed is not on this machine.*invoke build"):
-        push.push(SPEC, registry, CATALOG)
+        push.Push.of(SPEC, CATALOG, registry)
 
 
 def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerClient) -> None:
@@ -47,5 +49,5 @@ def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerC
     daemon.images.get(base.ensure()).tag(reference)
 
     with pytest.raises(PushFailed, match=r"(?s)is the registry there.*refused"):
-        push.push_reference(choose(), reference, pause_s=0.01)
+        push.push_references(choose(), [reference], pause_s=0.01)[reference]
     daemon.images.remove(reference)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import standin
 from docker import DockerClient
 
-from images import build
-from images.build import Site
+from images import build, report
 from images.catalog import Catalog
 from images.errors import BaseUnreachable, CommandFailed
+from images.site import Site
+from tests.image.conftest import small, small_lock
 
 CATALOG = Catalog.read()
 PREFIX = {"rocm6.2": "/opt/conda/envs/py_3.9", "cu130": "/usr/local"}
@@ -109,7 +111,10 @@ def test_pip_would_replace_torch_if_nothing_held_it(daemon: DockerClient) -> Non
 @pytest.mark.parametrize(
     ("offender", "told"),
     [
-        ("wants-newer-torch", ["The user requested (constraint) torch==2.11.0+cu130", "ResolutionImpossible"]),
+        (
+            "wants-newer-torch",
+            ["guard: this image is not what it should be", "wants-newer-torch 1.0 has requirement torch>=99"],
+        ),
         ("overwrites-torch", ["guard: this image is not what it should be", "another package wrote over its files"]),
     ],
 )
@@ -123,6 +128,23 @@ def test_a_package_that_would_replace_torch_ends_the_build(
 
     log = capfd.readouterr().err
     assert [words for words in told if words not in log] == []
+
+
+def test_over_a_base_that_lacks_nothing_an_image_adds_few_and_small_layers(
+    daemon: DockerClient, build_on_standin: Callable[..., str], tmp_path: Path
+) -> None:
+    below = daemon.images.get(build_on_standin("cu130"))
+    spec, lines = small(CATALOG.variants["cu130"]), small_lock(CATALOG.variants["cu130"], tmp_path)
+    tags, plain = ["verljob-test-cu130:over"], "verljob-test-cu130:plain"
+    image = daemon.images.get(build.build(spec, Site.here(), tags, from_base=plain, lock=lines))
+
+    added = len(image.attrs["RootFS"]["Layers"]) - len(below.attrs["RootFS"]["Layers"])
+    told = report.read(plain)
+    assert told
+    of_verl = sum(step["size"] for step in told["steps"] if "verl.txt" in step["text"])  # the base has it by now
+    assert 0 < added <= 8
+    assert of_verl > 1e6
+    assert image.attrs["Size"] - below.attrs["Size"] + of_verl < 60e6
 
 
 def test_an_unreachable_base_ends_in_a_sentence_before_anything_is_built(daemon: DockerClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -81,7 +82,7 @@ def pushed(
     """NAME:TAG of the image with all that is stated of it, signed, and its digest."""
     reference = f"{registry}/team/{NAME}:1"
     built.tag(reference)
-    digest = push.push_reference(choose(), reference)
+    digest = push.push_references(choose(), [reference])[reference]
     attestation.attach({reference: digest}, tmp_path_factory.mktemp("files"), keys[0])
     return reference, digest
 
@@ -143,6 +144,50 @@ def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: t
     )
 
 
+@pytest.mark.parametrize("by_tag", [True, False])
+def test_a_node_takes_a_signed_image_by_its_digest(
+    pushed: tuple[str, str], keys: tuple[Path, Path], by_tag: bool
+) -> None:
+    reference, digest = pushed
+    name = reference.rpartition(":")[0]
+
+    done = required(reference if by_tag else f"{name}@{digest}", keys[1])
+
+    assert (done.returncode, done.stdout) == (0, f"{name}@{digest}\n"), done.stderr
+
+
+def test_a_node_refuses_an_image_that_another_signed_or_nobody(
+    daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path
+) -> None:
+    run(["openssl", "genrsa", "-out", str(tmp_path / "key"), "2048"])
+    run(["openssl", "pkey", "-in", str(tmp_path / "key"), "-pubout", "-out", str(tmp_path / "pub")])
+    unsigned = f"{registry}/unsigned/{NAME}:1"
+    daemon.images.get(base.ensure()).tag(unsigned)
+    (theirs,) = push.push_references(choose(), [unsigned]).values()
+    daemon.images.remove(unsigned)
+
+    by_another, by_nobody = (required(each, tmp_path / "pub") for each in (pushed[0], unsigned))
+
+    assert (by_another.returncode, by_nobody.returncode) == (77, 77)
+    assert by_another.stderr.endswith(f"({pushed[1]}) is signed, but not by the owner of {tmp_path / 'pub'}\n")
+    assert f"{unsigned} ({theirs}) is not signed" in by_nobody.stderr
+
+
+def required(reference: str, key: Path) -> subprocess.CompletedProcess[str]:
+    """What a compute node says of an image, with its own shell libraries."""
+    libraries = [f". slurm/lib/{name}.sh" for name in ("say", "verdict", "process", "runtime", "registry", "signature")]
+    end = [
+        """trap 'printf "%s\\n" "${VERDICT[cause]-}" >&2' EXIT""",
+        "signature::require",
+        'printf "%s\\n" "$VERLJOB_IMAGE"',
+    ]
+    told = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
+    script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, *end])
+    environment = {**os.environ, **told, "VERLJOB_HOME": str(ROOT)}
+    bash = ["bash", "-c", script]
+    return subprocess.run(bash, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
 def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
     pushed: tuple[str, str], built: Image
 ) -> None:
@@ -188,7 +233,7 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
     (tmp_path / "Dockerfile").write_text(f"FROM {NAME}\nRUN touch /opt/new\n")
     other = f"{registry}/team/{NAME}:2"
     run(choose().build_argv(["--tag", other, str(tmp_path)]), choose().environment)
-    theirs = push.push_reference(choose(), other)
+    theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.of(reference)
     with repository:
         first, second = (attachments.image(repository, each) for each in (digest, theirs))
@@ -212,7 +257,7 @@ def test_statements_that_were_copied_from_another_image_are_refused(
     reference, digest = pushed
     other = f"{registry}/team/{NAME}:base"
     daemon.images.get(base.ensure()).tag(other)
-    theirs = push.push_reference(choose(), other)
+    theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.of(reference)
     with repository:
         for kind in (SBOM, PROVENANCE):
@@ -228,7 +273,7 @@ def test_statements_that_were_copied_from_another_image_are_refused(
 def test_an_image_without_statements_is_not_verified(daemon: DockerClient, registry: str) -> None:
     silent = f"{registry}/silent/{NAME}:1"
     daemon.images.get(base.ensure()).tag(silent)
-    push.push_reference(choose(), silent)
+    push.push_references(choose(), [silent])[silent]
 
     with pytest.raises(NotTrusted, match="has no SBOM; `invoke push` attaches it"):
         verification.verify(silent)

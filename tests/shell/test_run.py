@@ -15,6 +15,7 @@ CHECKOUT = Path(__file__).parents[2]
 # What run itself calls; everything else on PATH is a fake, so the machine's own docker is never seen.
 REAL = ("bash", "cat", "chmod", "dirname", "mkdir", "rm", "setsid", "sleep", "tail", "touch")
 
+TOOLS = ("buildah", "podman", "skopeo", "mksquashfs")
 FAKES = {
     "id": "[[ $1 == -u ]] && echo ${FAKE_UID:-0} || echo tester",
     "apt-get": 'echo "apt-get $*" >> "$FAKE_LOG"; [[ $* != *install* ]] || touch "$FAKE_STATE/installed"',
@@ -67,6 +68,8 @@ class Machine:
             (self.bin / name).symlink_to(str(shutil.which(name)))
         for name, body in FAKES.items():
             self.has(name, body)
+        for name in TOOLS:
+            self.has(name, "exit 0")
         self.has("docker", docker("20.10.24", buildx=False))
         self.engine_answers()
 
@@ -230,6 +233,27 @@ def test_a_task_without_containers_asks_for_no_engine(machine: Machine) -> None:
     machine.lacks("docker", "docker-compose", "dockerd", "debootstrap")
 
     assert machine.run("render").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "packages"),
+    [
+        (["build", "--platform", "cpu"], []),
+        (["build", "--platform", "cpu", "--reproducible"], ["buildah"]),
+        (["export", "--format", "oci-archive,squashfs"], ["skopeo", "squashfs-tools"]),
+        (["export", "--format=docker-archive"], []),
+        (["test"], ["buildah", "podman", "skopeo", "squashfs-tools"]),
+    ],
+)
+def test_what_a_task_takes_beside_the_engine_is_told_by_its_package(
+    machine: Machine, words: list[str], packages: list[str]
+) -> None:
+    machine.run("render")  # has made the environment
+    machine.lacks(*TOOLS)
+    done = machine.run("--no-install", *words)
+
+    wanted = f"sudo apt-get install {' '.join(packages)}\n"
+    assert (wanted in done.stderr) if packages else done.returncode == 0
 
 
 def test_an_engine_that_answers_is_left_alone(machine: Machine) -> None:

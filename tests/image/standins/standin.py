@@ -12,10 +12,10 @@ from pathlib import Path
 import stub_wheel
 
 from images import base
-from images.build import Site
 from images.catalog import Catalog
 from images.engine import choose
 from images.process import run
+from images.site import Site
 
 FILES = Path(__file__).parent
 # Name and version of the stubs: of the form that the real bases' packages have.

@@ -24,9 +24,8 @@ def write(
     }
     members = {**files, **described}
     path = folder / f"{module}-{version}-py3-none-any.whl"
+    record = [f"{member},," for member in (*members, f"{info}/RECORD")]
     with zipfile.ZipFile(path, "w") as archive:
-        for member, text in members.items():
-            archive.writestr(member, text)
-        record = [f"{member},," for member in (*members, f"{info}/RECORD")]
-        archive.writestr(f"{info}/RECORD", "\n".join(record) + "\n")
+        for member, text in {**members, f"{info}/RECORD": "\n".join(record) + "\n"}.items():
+            archive.writestr(zipfile.ZipInfo(member), text)  # at no time: the same stub is the same file
     return path

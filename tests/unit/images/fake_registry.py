@@ -6,9 +6,9 @@ import base64
 import hashlib
 import http.server
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+
+from tests.serving import serving
 
 SUBJECT = json.dumps({"schemaVersion": 2, "config": {"digest": "sha256:" + "c" * 64}}).encode()
 PAIR = base64.b64encode(b"somebody:secret").decode()
@@ -34,16 +34,8 @@ class FakeRegistry(http.server.ThreadingHTTPServer):
         return digest
 
 
-@contextmanager
-def running(login: str = "") -> Iterator[FakeRegistry]:
-    with FakeRegistry(login) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def running(login: str = "") -> AbstractContextManager[FakeRegistry]:
+    return serving(FakeRegistry(login))
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from images import build, context
-from images.build import Site
+from images import build, context, labels
 from images.catalog import Catalog
 from images.engine import Engine
+from images.making import Making
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
@@ -23,6 +24,7 @@ class Images:
     def __init__(self) -> None:
         self.images = self
         self.id = "sha256:" + "1" * 64
+        self.attrs = {"RepoDigests": ["a@sha256:" + "2" * 64]}
 
     def get(self, _reference: str) -> Images:
         return self
@@ -39,60 +41,36 @@ def test_a_tag_of_the_callers_takes_the_place_of_the_usual_names() -> None:
     assert build.names(CPU, CATALOG, "team/verl:1") == ["team/verl:1"]
 
 
-def test_the_ca_bundle_comes_from_the_flag_else_from_the_environment() -> None:
-    machine = {"SSL_CERT_FILE": "/etc/machine.pem", "PIP_CERT": "/etc/pip.pem"}
-
-    assert Site.here(ca="/mine.pem", environment=machine).ca == Path("/mine.pem")
-    assert Site.here(environment=machine).ca == Path("/etc/machine.pem")
-    assert Site.here(environment={"PIP_CERT": "/etc/pip.pem"}).ca == Path("/etc/pip.pem")
-    assert Site.here(environment={}).ca is None
-
-
-def test_a_password_in_an_index_reaches_the_build_in_a_file_and_no_argument(tmp_path: Path) -> None:
-    site = Site.here(pip_index="https://me:secret@index/simple", ca="/ca.pem", environment={})
-
-    flags = site.secrets(CPU, tmp_path)
-
-    assert "secret@" not in " ".join(flags)
-    assert flags[:2] == ["--secret", "id=ca,src=/ca.pem"]
-    config = tmp_path / "pip"
-    assert f"id=pip,src={config}" in flags
-    assert "index-url = https://me:secret@index/simple" in config.read_text()
-    assert "cert = /run/secrets/ca" in config.read_text()
-    assert config.stat().st_mode & 0o077 == 0
-
-
-def test_without_a_ca_bundle_pip_is_not_pointed_at_one(tmp_path: Path) -> None:
-    Site.here(environment={}).secrets(CPU, tmp_path)
-
-    assert "cert" not in (tmp_path / "pip").read_text()
-    assert "CAInfo" not in (tmp_path / "apt").read_text()
-
-
-def test_an_apt_mirror_stands_in_for_the_distributions_with_its_suites(tmp_path: Path) -> None:
-    Site.here(apt_mirror="http://mirror/debian", environment={}).secrets(CPU, tmp_path)
-
-    assert (tmp_path / "sources").read_text().splitlines() == [
-        "deb http://mirror/debian bookworm main",
-        "deb http://mirror/debian bookworm-updates main",
-    ]
-    assert 'Dir::Etc::SourceList "/run/secrets/sources";' in (tmp_path / "apt").read_text()
-
-
 def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "daemon", Images)
+    monkeypatch.setattr(labels, "local", Images().get)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    argv = build.argv(ENGINE, "a:1", ["n:1", "n:2"], tmp_path, ["--secret", "id=pip,src=x"])
+    facts = labels.told("a:1", tmp_path)
+    making = Making(CPU, ENGINE, "a:1", ["n:1", "n:2"], tmp_path, facts, "docker")
+    argv = making.argv(["--secret", "id=pip,src=x", *labels.flags(facts)])
 
     assert argv == [
         *("/usr/bin/docker", "build", "--tag", "n:1", "--tag", "n:2"),
-        *("--label", "verljob.base=a:1", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
-        *("--label", "verljob.toolkit=abc", "--build-arg", "BASE=a:1", "--secret", "id=pip,src=x", str(tmp_path)),
+        *("--progress", "plain", "--build-arg", "BASE=a:1", "--secret", "id=pip,src=x"),
+        *("--label", "verljob.base=a:1", "--label", "org.opencontainers.image.base.name=a:1"),
+        *("--label", "verljob.toolkit=abc", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
+        *("--label", f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}", str(tmp_path)),
     ]
+
+
+def test_the_time_of_creation_is_a_label_only_where_it_is_the_same_for_every_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels, "local", Images().get)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    (tmp_path / "toolkit").mkdir()
+    (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
+
+    assert labels.told("a:1", tmp_path)["org.opencontainers.image.created"] == "2023-11-14T22:13:20+00:00"
 
 
 @pytest.fixture
@@ -102,7 +80,8 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_context_holds_what_its_dockerfile_mounts_and_nothing_else(staged: Path) -> None:
-    assert {path.name for path in staged.iterdir()} == {"Dockerfile", "lock.txt", "steps", "toolkit", "wheelhouse"}
+    mounted = {"steps", "apt.txt", "lock.txt", "verl.txt", "wheelhouse", "debs", "git", "toolkit"}
+    assert {path.name for path in staged.iterdir()} == {"Dockerfile", *mounted}
     assert not list(staged.rglob("__pycache__"))
     assert {path.name for path in (staged / "toolkit/python").iterdir()} == {"verl_node", "verl_cpu"}
 
@@ -123,7 +102,14 @@ def test_a_gpu_image_carries_no_cpu_plugin(tmp_path: Path, monkeypatch: pytest.M
     assert {path.name for path in (folder / "toolkit/python").iterdir()} == {"verl_node"}
 
 
-def test_files_are_readable_by_every_uid_whatever_the_checkouts_umask(staged: Path) -> None:
+def test_files_are_readable_by_every_uid_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "STAGED", tmp_path)
+    before = os.umask(0o077)
+    try:
+        staged = context.stage(CPU, "base:1", [])
+    finally:
+        os.umask(before)
+
     modes = {path: path.stat().st_mode & 0o777 for path in (staged / "toolkit").rglob("*")}
 
     assert modes.pop(staged / "toolkit/entrypoint.sh") == 0o755

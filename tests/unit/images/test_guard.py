@@ -13,7 +13,8 @@ from images.render import TEMPLATES
 
 SITE = "/opt/base/lib/site-packages"
 BASE = {"torch": "2.5.0+rocm6.2", "numpy": "1.26.4", "pip": "24.0"}
-LOCK = ["numpy==2.0.2", "ray==2.44.1", "tensordict==0.6.2", "verl==0.4.1", "aiohttp==3.9.0"]
+HASH = "--hash=sha256:" + 64 * "0"
+LOCK = ["# python: 3.9", *(f"{pin} {HASH}" for pin in ("numpy==2.0.2", "ray==2.44.1", "verl==0.4.1", "aiohttp==3.9.0"))]
 
 
 @pytest.fixture
@@ -48,22 +49,83 @@ def have(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 def recorded(guard: ModuleType, have: Callable[..., None], tmp_path: Path) -> Path:
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
     have(BASE, ["oldpkg 1.0 requires gone, which is not installed."])
-    bare = ["tensordict==0.6.2", "verl==0.4.1"]
-    guard.record(["torch", "aiter"], tmp_path / "lock.txt", ["ray[default]==2.44.1"], bare, ["torch==2.5.0"])
+    guard.record(["torch", "aiter"], tmp_path / "lock.txt", ["ray==2.44.1", "verl==0.4.1"], ["torch==2.5.0"])
     return tmp_path
 
 
-def test_constraints_hold_the_protected_at_the_bases_own_version(recorded: Path) -> None:
-    assert (recorded / "constraints.txt").read_text().splitlines()[0] == "torch==2.5.0+rocm6.2"
+@pytest.fixture
+def pip(guard: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """What each call of pip is given to install."""
+    calls: list[list[str]] = []
+
+    def install(words: list[str]) -> None:
+        assert words == ["install", "--no-deps", "--require-hashes", "-r", str(tmp_path / "requirements.txt")]
+        calls.append((tmp_path / "requirements.txt").read_text().splitlines())
+
+    monkeypatch.setattr(guard, "pip", install)
+    return calls
+
+
+def test_the_protected_are_held_at_the_bases_own_version_in_the_finished_image(recorded: Path) -> None:
     assert (recorded / "protected.txt").read_text().splitlines() == ["torch==2.5.0+rocm6.2"]
 
 
-def test_what_the_base_has_stays_and_the_lock_decides_the_rest(recorded: Path) -> None:
-    constraints = (recorded / "constraints.txt").read_text()
+def test_what_the_base_has_stays_and_of_the_rest_the_lock_decides_version_and_hash(recorded: Path) -> None:
+    left = (recorded / "requirements.txt").read_text().splitlines()
 
-    assert "numpy" not in constraints
-    assert "aiohttp==3.9.0" in constraints.split()
-    assert (recorded / "requirements.txt").read_text().split() == ["ray[default]==2.44.1", "aiohttp==3.9.0"]
+    assert left == [f"{pin} {HASH}" for pin in ("ray==2.44.1", "verl==0.4.1", "aiohttp==3.9.0")]
+
+
+def test_what_is_asked_for_takes_the_place_of_another_version_in_the_base(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path
+) -> None:
+    (tmp_path / "lock.txt").write_text("\n".join(LOCK))
+    have({**BASE, "ray": "2.40.0", "verl": "0.4.1"})
+
+    guard.record([], tmp_path / "lock.txt", ["ray==2.44.1", "verl==0.4.1"], [])
+
+    assert (tmp_path / "requirements.txt").read_text().split()[::2] == ["ray==2.44.1", "aiohttp==3.9.0"]
+
+
+def test_what_is_asked_for_and_not_locked_ends_the_build(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path
+) -> None:
+    (tmp_path / "lock.txt").write_text("\n".join(LOCK))
+    have(BASE)
+
+    with pytest.raises(SystemExit, match="trl is asked for and not in the lock: `invoke lock`"):
+        guard.record([], tmp_path / "lock.txt", ["trl==0.9.6"], [])
+
+
+def test_a_package_of_the_base_moves_where_what_was_installed_needs_it(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["verl 0.4.1 has requirement numpy>=2.0.0, but you have numpy 1.26.4."]
+    old = ["oldpkg 1.0 requires gone, which is not installed."]
+    monkeypatch.setattr(guard, "conflicts", lambda: old if len(pip) > 1 else old + said)
+
+    guard.install(recorded / "lock.txt")
+
+    assert [[line.split()[0] for line in call] for call in pip] == [
+        ["ray==2.44.1", "verl==0.4.1", "aiohttp==3.9.0"],
+        ["numpy==2.0.2"],
+    ]
+
+
+def test_a_protected_package_never_moves_and_nothing_is_installed_twice(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = recorded / "lock.txt"
+    lock.write_text(lock.read_text() + f"\ntorch==99.0 {HASH}")
+    wrong = [
+        "verl 0.4.1 has requirement torch>=99, but you have torch 2.5.0.",
+        "ray 2.44.1 requires aiohttp, which is not installed.",
+    ]
+    monkeypatch.setattr(guard, "conflicts", lambda: wrong)
+
+    guard.install(lock)
+
+    assert len(pip) == 1
 
 
 def test_a_base_that_is_not_as_the_catalog_says_is_remarked(
@@ -72,7 +134,7 @@ def test_a_base_that_is_not_as_the_catalog_says_is_remarked(
     (tmp_path / "lock.txt").write_text("")
     have({"torch": "2.6.0"})
 
-    guard.record(["torch"], tmp_path / "lock.txt", [], [], ["torch==2.5.0", "vllm==0.6.4"])
+    guard.record(["torch"], tmp_path / "lock.txt", [], ["torch==2.5.0", "vllm==0.6.4"])
 
     said = capsys.readouterr().out
     assert "this base has torch 2.5.0, it has 2.6.0" in said

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from images.errors import CommandFailed
-from images.process import run, stream
+from images.process import run
 
 
 def test_a_command_returns_what_it_said_with_more_in_its_environment() -> None:
@@ -29,10 +29,3 @@ def test_a_command_that_is_not_there_ends_with_127() -> None:
 def test_a_command_that_does_not_end_is_ended() -> None:
     with pytest.raises(CommandFailed, match=r"ended with 124:\nno end after 0\.1 s"):
         run([sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=0.1)
-
-
-def test_progress_goes_to_standard_error_since_standard_output_is_for_data(capfd: pytest.CaptureFixture[str]) -> None:
-    stream(["sh", "-c", "echo step 1"])
-
-    said = capfd.readouterr()
-    assert (said.out, said.err) == ("", "step 1\n")

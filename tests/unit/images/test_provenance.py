@@ -10,10 +10,10 @@ import pytest
 from docker.models.images import Image
 
 from images import context, provenance, record
-from images.build import Site
 from images.catalog import Catalog
 from images.engine import Engine
 from images.errors import NotTrusted
+from images.site import Site
 
 NAME, DIGEST = "r.example/team/verl.rocm", "sha256:" + "ab" * 32
 BASE = Image(
@@ -35,7 +35,7 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     wheel = tmp_path / "torch-1-cp39-cp39-linux_x86_64.whl"
     wheel.write_bytes(b"wheel")
     folder = context.stage(spec, "mirror.example/rocm:6", [wheel])
-    Site.here(pip_index="https://somebody:hunter2@index.example").secrets(spec, tmp_path)
+    Site(pip_index="https://somebody:hunter2@index.example").secrets(spec, tmp_path)
     return record.predicate(
         spec, Engine("/usr/bin/docker", "20.10.24", False), "mirror.example/rocm:6", folder, record.now()
     )
@@ -101,3 +101,12 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 
     with pytest.raises(NotTrusted, match=r"of https://example\.org/other, not a"):
         provenance.read(json.dumps(told).encode())
+
+
+@pytest.mark.usefixtures("predicate")
+def test_a_build_of_buildahs_says_so(tmp_path: Path) -> None:
+    docker, spec = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
+
+    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", record.now(), buildah="1.28.2")
+
+    assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

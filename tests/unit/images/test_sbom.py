@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
-from images import sbom
+from images import attestation, sbom
+from images.attachments import SBOM
 from images.errors import NotTrusted
 from images.packages import Package
 
@@ -69,3 +71,11 @@ def test_the_same_image_gives_the_same_bytes() -> None:
 def test_a_broken_document_is_refused(content: bytes, told: str) -> None:
     with pytest.raises(NotTrusted, match=told):
         sbom.read(content)
+
+
+def test_what_is_stated_in_two_registries_lies_in_two_files(tmp_path: Path) -> None:
+    names = ("a.example:5000/team/verl.cpu", "b.example/team/verl.cpu")
+
+    paths = [path for name in names for path in attestation._files({SBOM: name.encode()}, name, DIGEST, tmp_path)]
+
+    assert [path.read_text() for path in paths] == list(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from images import vocabulary
 from tasks import namespace
 
 
@@ -16,11 +17,17 @@ def flags(name: str) -> set[str]:
     ("task", "expected"),
     [
         ("images", {"space"}),
+        ("site", {"site"}),
+        ("bundle", {"variant", "output", "base", "site"}),
         ("render", {"platform", "variant", "stdout"}),
-        ("push", {"platform", "registry", "variant", "rollout", "attest", "key"}),
+        ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
+        ("export", {"format", "platform", "variant", "rollout", "image", "base", "wheelhouse", "output"}),
+        ("prune", {"yes"}),
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),
         ("lock", {"variant"}),
+        ("diff", {"output"}),
+        ("pins", {"check", "update"}),
     ],
 )
 def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
@@ -28,7 +35,7 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
-    chosen = {"platform", "variant", "rollout", "tag", "base"}
-    site = {"wheelhouse", "ca", "pip-index", "apt-mirror"}
+    chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible", "site", "bundle"}
+    chosen |= {"all", "jobs", "anyway", "progress", "verl", "editable"}
 
-    assert {flag.replace("_", "-") for flag in flags("build")} == chosen | site
+    assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(vocabulary.FLAGS)

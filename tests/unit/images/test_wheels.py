@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import zipfile
@@ -10,12 +11,19 @@ from pathlib import Path
 import pytest
 
 from images import wheels
-from images.build import Site
 from images.errors import TorchUnavailable
+from images.site import Site
 
 CPU = ["filelock", "sympy>=1.13.3", "jinja2"]
 # From the METADATA of PyPI's torch 2.11.0 for Linux.
 CUDA = [*CPU, 'nvidia-cudnn-cu13==9.19.0.56; platform_system == "Linux"', 'triton==3.6.0; platform_system == "Linux"']
+
+
+@pytest.fixture(autouse=True)
+def no_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheels of these tests have the names of real ones."""
+    (tmp_path / "pins.txt").touch()
+    monkeypatch.setattr(wheels, "PINS", tmp_path / "pins.txt")
 
 
 def torch(folder: Path, requires: list[str], version: str = "2.13.0", python: str = "cp311") -> Path:
@@ -74,7 +82,7 @@ def test_where_pip_finds_the_cuda_build_pytorchs_index_is_asked(
 
 def test_a_password_in_an_index_reaches_pip_and_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
-    site = Site.here(pip_index="https://me:secret@index/simple", ca="/ca.pem", environment={})
+    site = Site(pip_index="https://me:secret@index/simple", ca=Path("/ca.pem"))
 
     wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache", environment=site.pip_environment())
 
@@ -118,3 +126,45 @@ def test_a_wheelhouse_without_the_right_torch_is_told_what_it_has(
 
     with pytest.raises(TorchUnavailable, match=told.replace(".", r"\.")):
         wheels.from_wheelhouse("2.13.0", "3.11", tmp_path / "house")
+
+
+def test_another_file_of_the_pinned_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = torch(tmp_path, CPU, "2.13.0+cpu")
+    pins = tmp_path / "wheels.txt"
+    monkeypatch.setattr(wheels, "PINS", pins)
+
+    pins.write_text(f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel.name}\n")
+    assert wheels.torch_cpu("2.13.0", "3.11", tmp_path, tmp_path) == wheel
+
+    pins.write_text(f"{64 * '0'}  {wheel.name}\n")
+    with pytest.raises(TorchUnavailable, match="it is another file of this name"):
+        wheels.torch_cpu("2.13.0", "3.11", tmp_path, tmp_path)
+
+
+def test_a_pin_is_what_the_index_says_and_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
+    url = "https://i/torch-2.13.0%2Bcpu-cp311-cp311-manylinux_2_28_x86_64.whl"
+    found = {"metadata": {}, "download_info": {"url": url, "archive_info": {"hashes": {"sha256": "new"}}}}
+    (tmp_path / "report.json").write_text(json.dumps({"install": [found]}))
+    pins = tmp_path / "wheels.txt"
+    pins.write_text(
+        "old  torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl\nkept  torch-2.12.0-cp311-cp311-linux_x86_64.whl\n"
+    )
+
+    wheels.update("2.13.0", "3.11", "x86_64", pins=pins)
+
+    assert pins.read_text().splitlines() == [
+        "kept  torch-2.12.0-cp311-cp311-linux_x86_64.whl",
+        "new  torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl",
+    ]
+
+
+def test_a_download_of_other_bytes_is_refused_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
+    wheels.PINS.write_text(f"{64 * '0'}  torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl\n")
+
+    for _ in range(2):
+        with pytest.raises(TorchUnavailable, match="it is another file of this name"):
+            wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     python.write_text('#!/bin/sh\n[ "$1" != -c ] || exit 1\necho "$@ from $PYTHONPATH with ${HF_TOKEN:-none}"\n')
     python.chmod(0o755)
     (tmp_path / "secrets").write_text("# secrets\nHF_TOKEN=hf_a=b c\nnot a name=x\n")
-    return {"PATH": f"{tmp_path}:/usr/bin:/bin", "VERLJOB_SECRETS": str(tmp_path / "secrets")}
+    return {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "VERLJOB_SECRETS": str(tmp_path / "secrets")}
 
 
 def enter(environ: dict[str, str], *words: str) -> str:
@@ -44,3 +45,32 @@ def test_anything_else_is_run_as_it_stands(environ: dict[str, str]) -> None:
 
 def test_without_secrets_nothing_is_exported(environ: dict[str, str]) -> None:
     assert enter({**environ, "VERLJOB_SECRETS": "/nowhere"}, "node").endswith("with none\n")
+
+
+WHO = 'echo "$HOME $USER $LOGNAME"'
+
+
+def test_an_account_with_a_home_and_a_name_keeps_both(environ: dict[str, str]) -> None:
+    known = {**environ, "USER": "ada", "LOGNAME": "lovelace"}
+
+    assert enter(known, "bash", "-c", WHO) == f"{environ['HOME']} ada lovelace\n"
+
+
+@pytest.mark.parametrize("home", ["/", "/nowhere", ""])
+def test_an_account_without_a_home_gets_one(environ: dict[str, str], tmp_path: Path, home: str) -> None:
+    said = enter({**environ, "HOME": home, "TMPDIR": str(tmp_path)}, "bash", "-c", 'touch ~/x && echo "$HOME"').strip()
+
+    assert Path(said).parent == tmp_path
+    assert Path(said, "x").exists()
+
+
+def test_where_no_home_can_be_made_that_is_said(environ: dict[str, str]) -> None:
+    homeless = {**environ, "HOME": "/nowhere", "TMPDIR": "/nowhere"}
+    ended = subprocess.run([ENTRYPOINT, "true"], env=homeless, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0
+    assert ended.stderr.endswith("no folder for HOME can be made in /nowhere; give the container one: --tmpfs /tmp\n")
+
+
+def test_outside_of_an_image_nobody_becomes_another(environ: dict[str, str]) -> None:
+    assert enter({**environ, "VERLJOB_RUN_AS": "12345"}, "id", "-u") == f"{os.getuid()}\n"

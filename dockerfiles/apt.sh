@@ -1,0 +1,86 @@
+#!/bin/sh
+# Runs inside a build, on the base's own shell and apt: apt.sh [--download FOLDER] PINS PACKAGE...
+# Installs the packages, or only fetches them into an empty folder. PINS (images/apt/) has a line `name version sha256` for each and for all that they need; where it has
+# none, since the distribution's mirror was never asked, they come as the mirror has them, and that is said.
+set -eu
+
+# usage: say LINE
+say() {
+    printf 'apt: %s\n' "$1"
+}
+
+# usage: missing PINS
+# The lines of what this base has not installed in any version.
+missing() {
+    while read -r name version hash; do
+        case $name in '#'* | '') continue ;; esac
+        [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$name" 2> /dev/null)" = installed ] \
+            || printf '%s %s %s\n' "$name" "$version" "$hash"
+    done < "$1"
+}
+
+# usage: gone < LINES
+# What the mirror no longer has, as name=version.
+gone() {
+    while read -r name version _; do
+        apt-cache show "$name=$version" > /dev/null 2>&1 || printf ' %s=%s' "$name" "$version"
+    done
+}
+
+# usage: verify < LINES
+# Each archive that was fetched has the hash of its line. apt writes the colon of an epoch as %3a.
+verify() {
+    while read -r name version hash; do
+        file=$(printf '%s_%s' "$name" "$version" | sed 's/:/%3a/')
+        printf '%s  %s\n' "$hash" "$(ls "$ARCHIVES/$file"_*.deb)"
+    done | sha256sum --check --quiet --strict
+}
+
+# usage: fetch PACKAGE...
+fetch() {
+    apt-get install --yes --no-install-recommends --download-only ${FOLDER:+-o "Dir::Cache::Archives=$FOLDER"} "$@"
+}
+
+# usage: install PACKAGE...
+install() {
+    apt-get install --yes --no-install-recommends "$@"
+}
+
+# usage: install_pinned PINS
+install_pinned() {
+    lines=$(missing "$1")
+    [ -n "$lines" ] || return 0
+    lost=$(printf '%s\n' "$lines" | gone)
+    if [ -n "$lost" ]; then
+        say "the mirror no longer has$lost: take what it has with invoke pins --update, or name a mirror that keeps them" >&2
+        exit 1
+    fi
+    # shellcheck disable=SC2046 # a word each
+    set -- $(printf '%s\n' "$lines" | while read -r name version _; do printf '%s=%s ' "$name" "$version"; done)
+    fetch "$@"
+    printf '%s\n' "$lines" | verify
+    [ -n "$FOLDER" ] || install "$@"
+}
+
+main() {
+    FOLDER=
+    if [ "$1" = --download ]; then
+        FOLDER=$2
+        shift 2
+    fi
+    ARCHIVES=${FOLDER:-${APT_ARCHIVES:-/var/cache/apt/archives}}
+    pins=$1
+    shift
+    apt-get update
+    if grep -q '^[a-z]' "$pins"; then
+        install_pinned "$pins"
+    else
+        say "WARNING: $* without a version: no mirror of this distribution was asked yet (invoke pins --update)"
+        if [ -n "$FOLDER" ]; then fetch "$@"; else install "$@"; fi
+    fi
+    apt-get clean
+    # What has a time in it goes, too.
+    rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
+}
+
+main "$@"

@@ -1,0 +1,106 @@
+# Rendered from dockerfiles/cpu.j2 and images/catalog.toml by `invoke render`. Do not edit.
+# `invoke build --variant cpu-aarch64` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
+ARG BASE=docker.io/library/debian:bookworm-slim
+FROM ${BASE}
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt ca-certificates python3 python3-venv tini
+RUN export SOURCE_DATE_EPOCH=315532800 \
+ && python3 -m venv /opt/venv \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
+ENV PATH=/opt/venv/bin:$PATH
+
+# torch apart, from the wheel that `invoke build` put into the context: a CPU build, nothing of NVIDIA's. What is removed
+# serves to test torch and to compile against it; this image has no compiler.
+RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    export SOURCE_DATE_EPOCH=315532800 \
+ && pip install --no-cache-dir --no-index --no-deps --find-links /wheelhouse torch==2.13.0 \
+ && torch="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch" \
+ && find "$torch/bin" -type f ! -name torch_shm_manager -delete \
+ && rm -rf "$torch/include" "$torch/test"
+
+# Removed: tests of other packages, their headers, and Ray's Java and C++ interfaces.
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py record --lock /lock.txt \
+        --protect "torch" \
+        --has "" \
+        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
+ && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+ && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
+ && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
+ && python3 /steps/guard.py verify --pins "torch==2.13.0 debugpy==1.8.20 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
+ && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
+        --tolerate ""
+
+# verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
+# torch.compile would look for a compiler. One thread a process: the nodes of a rehearsal share a machine.
+# hadolint ignore=DL3064
+ENV VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout \
+    VERL_PLATFORM=cpu \
+    VERL_ENGINE_DEVICE=cuda \
+    TORCHDYNAMO_DISABLE=1 \
+    OMP_NUM_THREADS=1 \
+    TOKENIZERS_PARALLELISM=false \
+    RAY_USAGE_STATS_ENABLED=0 \
+    RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+LABEL org.opencontainers.image.title="verl.cpu" \
+      org.opencontainers.image.description="verl 0.9.1 for cpu: rehearsals and tests, rollout by Hugging Face generate" \
+      org.opencontainers.image.version="0.9.1-cpu-aarch64" \
+      org.opencontainers.image.ref.name="0.9.1-cpu-aarch64" \
+      org.opencontainers.image.revision="v0.9.1" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="docker.io/library/debian:bookworm-slim" \
+      verljob.platform="cpu" \
+      verljob.variant="cpu-aarch64" \
+      verljob.rollout="hf" \
+      verljob.machine="aarch64" \
+      verljob.pin.cachetools="8.0.0" \
+      verljob.pin.debugpy="1.8.20" \
+      verljob.pin.fastapi="0.136.3" \
+      verljob.pin.math-verify="0.9.0" \
+      verljob.pin.msgspec="0.22.0" \
+      verljob.pin.python="3.11" \
+      verljob.pin.pyzmq="27.3.0" \
+      verljob.pin.ray="2.60.0" \
+      verljob.pin.tensordict="0.10.0" \
+      verljob.pin.torch="2.13.0" \
+      verljob.pin.transferqueue="0.1.11" \
+      verljob.pin.transformers="5.10.4" \
+      verljob.pin.uvicorn="0.54.0" \
+      verljob.pin.verl="0.9.1" \
+      verljob.template="f3713ed36432"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
+
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+COPY toolkit/ /opt/verljob/
+ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
+CMD ["node"]

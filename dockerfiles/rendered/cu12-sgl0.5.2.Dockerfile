@@ -1,0 +1,78 @@
+# Rendered from dockerfiles/cuda.j2 and images/catalog.toml by `invoke render`. Do not edit.
+# `invoke build --variant cu12-sgl0.5.2` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
+ARG BASE=docker.io/verlai/verl:app-verl0.6-transformers4.56.1-sglang0.5.2-mcore0.13.0-te2.2
+FROM ${BASE}
+
+# hadolint ignore=DL3002
+USER 0
+RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py record --lock /lock.txt \
+        --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
+        --has "torch==2.8.0 sglang==0.5.2 transformers==4.56.1" \
+        --wanted "debugpy==1.8.20 ray==2.52.1 tensordict==0.10.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.52.1 tensordict==0.10.0" --tolerate ""
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.6.0" \
+ && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.6.0" \
+        --tolerate ""
+
+ENV RAY_USAGE_STATS_ENABLED=0 \
+    RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+LABEL org.opencontainers.image.title="verl.cuda" \
+      org.opencontainers.image.description="verl 0.6.0 for cuda: NVIDIA Ampere to Blackwell, CUDA 12.8, SGLang 0.5.2" \
+      org.opencontainers.image.version="0.6.0-cu12-sgl0.5.2" \
+      org.opencontainers.image.ref.name="0.6.0-cu12-sgl0.5.2" \
+      org.opencontainers.image.revision="v0.6.0" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="docker.io/verlai/verl:app-verl0.6-transformers4.56.1-sglang0.5.2-mcore0.13.0-te2.2" \
+      verljob.platform="cuda" \
+      verljob.variant="cu12-sgl0.5.2" \
+      verljob.rollout="sglang" \
+      verljob.machine="x86_64" \
+      verljob.gpus="sm80 sm90 sm100" \
+      verljob.pin.debugpy="1.8.20" \
+      verljob.pin.python="3.12" \
+      verljob.pin.ray="2.52.1" \
+      verljob.pin.sglang="0.5.2" \
+      verljob.pin.tensordict="0.10.0" \
+      verljob.pin.torch="2.8.0" \
+      verljob.pin.transformers="4.56.1" \
+      verljob.pin.verl="0.6.0" \
+      verljob.template="89dab55b7ad7"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
+
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+COPY toolkit/ /opt/verljob/
+ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
+CMD ["node"]

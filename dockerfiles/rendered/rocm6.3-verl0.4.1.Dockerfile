@@ -1,0 +1,80 @@
+# Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
+# `invoke build --variant rocm6.3-verl0.4.1` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
+ARG BASE=docker.io/rocm/vllm:rocm6.3.1_vllm_0.8.5_20250513
+
+FROM ${BASE}
+
+# hadolint ignore=DL3002
+USER 0
+RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py record --lock /lock.txt \
+        --protect "aiter amdsmi apex flash-attn megatron-bridge megatron-core pytorch-triton-rocm sgl-kernel sglang torch torchaudio torchvision transformer-engine triton vllm xformers" \
+        --has "torch==2.7.0 vllm==0.8.5" \
+        --wanted "debugpy==1.8.20 tensordict==0.6.2 ray==2.43.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 tensordict==0.6.2 ray==2.43.0" --tolerate ""
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.1" \
+ && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
+        --tolerate ""
+
+# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+ENV PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
+    RAY_USAGE_STATS_ENABLED=0 \
+    RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+LABEL org.opencontainers.image.title="verl.rocm" \
+      org.opencontainers.image.description="verl 0.4.1 for rocm: AMD Instinct MI200 and MI300, ROCm 6.3" \
+      org.opencontainers.image.version="0.4.1-rocm6.3" \
+      org.opencontainers.image.ref.name="0.4.1-rocm6.3" \
+      org.opencontainers.image.revision="v0.4.1" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="docker.io/rocm/vllm:rocm6.3.1_vllm_0.8.5_20250513" \
+      verljob.platform="rocm" \
+      verljob.variant="rocm6.3-verl0.4.1" \
+      verljob.rollout="vllm" \
+      verljob.machine="x86_64" \
+      verljob.gpus="gfx90a gfx942" \
+      verljob.pin.debugpy="1.8.20" \
+      verljob.pin.python="3.12" \
+      verljob.pin.ray="2.43.0" \
+      verljob.pin.tensordict="0.6.2" \
+      verljob.pin.torch="2.7.0" \
+      verljob.pin.verl="0.4.1" \
+      verljob.pin.vllm="0.8.5" \
+      verljob.template="3370421ac61c"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
+
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+COPY toolkit/ /opt/verljob/
+ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
+CMD ["node"]

@@ -1,0 +1,91 @@
+# Rendered from dockerfiles/rocm.j2 and images/catalog.toml by `invoke render`. Do not edit.
+# `invoke build --variant rocm7.14-sglang` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
+# debs/, git/, toolkit/, with --verl also verl/.
+ARG BASE=docker.io/verlai/verl:rocm7.14_torch2.12_release_0724
+
+FROM ${BASE}
+
+# hadolint ignore=DL3002
+USER 0
+RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
+    --mount=type=bind,source=debs,target=/debs \
+    --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py record --lock /lock.txt \
+        --protect "aiter amdsmi apex flash-attn megatron-bridge megatron-core pytorch-triton-rocm sgl-kernel sglang torch torchaudio torchvision transformer-engine triton vllm xformers" \
+        --has "torch==2.12.0 triton==3.7.0 vllm==0.22.1rc1 sglang==0.5.15 megatron-core==0.18.0" \
+        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+ && python3 /steps/guard.py install --lock /lock.txt \
+ && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
+
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.0" \
+ && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" --pins "verl==0.9.0" \
+        --tolerate ""
+
+# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+ENV PYTORCH_ROCM_ARCH="gfx942;gfx950" \
+    RAY_USAGE_STATS_ENABLED=0 \
+    RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
+    PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+LABEL org.opencontainers.image.title="verl.rocm" \
+      org.opencontainers.image.description="verl 0.9.0 for rocm: AMD Instinct MI300 and MI350, ROCm 7.14, verl's own image" \
+      org.opencontainers.image.version="0.9.0-rocm7.14-sglang" \
+      org.opencontainers.image.ref.name="0.9.0-rocm7.14-sglang" \
+      org.opencontainers.image.revision="v0.9.0" \
+      org.opencontainers.image.source="https://github.com/volcengine/verl" \
+      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.documentation="https://verl.readthedocs.io" \
+      org.opencontainers.image.authors="verl on Slurm" \
+      org.opencontainers.image.vendor="verl on Slurm" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="docker.io/verlai/verl:rocm7.14_torch2.12_release_0724" \
+      verljob.platform="rocm" \
+      verljob.variant="rocm7.14-sglang" \
+      verljob.rollout="sglang" \
+      verljob.machine="x86_64" \
+      verljob.gpus="gfx942 gfx950" \
+      verljob.pin.cachetools="8.0.0" \
+      verljob.pin.debugpy="1.8.20" \
+      verljob.pin.fastapi="0.136.3" \
+      verljob.pin.math-verify="0.9.0" \
+      verljob.pin.megatron-core="0.18.0" \
+      verljob.pin.msgspec="0.22.0" \
+      verljob.pin.python="3.12" \
+      verljob.pin.pyzmq="27.3.0" \
+      verljob.pin.ray="2.60.0" \
+      verljob.pin.sglang="0.5.15" \
+      verljob.pin.tensordict="0.10.0" \
+      verljob.pin.torch="2.12.0" \
+      verljob.pin.transferqueue="0.1.11" \
+      verljob.pin.transformers="5.9.0" \
+      verljob.pin.triton="3.7.0" \
+      verljob.pin.uvicorn="0.54.0" \
+      verljob.pin.verl="0.9.0" \
+      verljob.pin.vllm="0.22.1rc1" \
+      verljob.template="414fd339b3c1"
+
+# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
+RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+    done \
+ && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$place" ] || rm -f "$place"; \
+    done
+
+# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+COPY toolkit/ /opt/verljob/
+ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
+CMD ["node"]

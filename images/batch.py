@@ -1,0 +1,74 @@
+"""Building many variants at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from images import progress as displays
+from images import schedule
+from images.build import base_of, build, names, torch_of
+from images.catalog import Catalog
+from images.engine import Engine, architecture, choose
+from images.errors import ImageError
+from images.running import Running
+from images.site import Site
+from images.spec import ImageSpec
+
+
+def build_all(
+    specs: Sequence[ImageSpec],
+    site: Site,
+    catalog: Catalog,
+    *,
+    jobs: int = schedule.JOBS,
+    anyway: bool = False,
+    same_bytes: bool = False,
+    progress: str = "auto",
+) -> list[schedule.Outcome]:
+    """Build the variants, at most ``jobs`` at a time; what several of them need is fetched once.
+
+    Equal steps of builds that go on at the same time are run once by BuildKit itself.
+    """
+    running, engine = Running(), choose()
+    tags = {spec.variant: names(spec, catalog) for spec in specs}
+    display = displays.choose(progress, [tags[spec.variant][0] for spec in specs])
+
+    def target(spec: ImageSpec) -> schedule.Target:
+        make = partial(
+            build,
+            spec,
+            site,
+            tags[spec.variant],
+            anyway=anyway,
+            same_bytes=same_bytes,
+            progress=display,
+            running=running,
+        )
+        return schedule.Target(tags[spec.variant][0], make, needs(spec, site, engine))
+
+    def over(outcome: schedule.Outcome) -> None:
+        if outcome.error:
+            display.end(outcome.name, f"FAILED: {outcome.error}")
+
+    with display:
+        return schedule.run([target(spec) for spec in specs], jobs, over=over, end=running.end)
+
+
+def buildable(specs: Sequence[ImageSpec]) -> list[ImageSpec]:
+    """Those for the processor for which the engine builds."""
+    return [spec for spec in specs if spec.architecture == architecture()]
+
+
+def needs(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:
+    """What a variant's build fetches before it begins, by a name that is the same for all that need the same."""
+    found: dict[str, Callable[[], object]] = {f"base {spec.base}": partial(base_of, spec, engine, "", site)}
+    if "torch" in spec.installs:
+        found[f"torch {spec.installs['torch']} for Python {spec.python}"] = partial(torch_of, spec, site)
+    return found
+
+
+def refuse_alone(**flags: object) -> None:
+    """ImageError where a flag is given that means one image."""
+    if given := [name for name, value in flags.items() if value]:
+        raise ImageError(f"--{given[0]} is for one image: leave it out, or name the image in place of --all")

@@ -1,0 +1,90 @@
+"""Whether a disk has room for what is asked, before it is begun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from docker.errors import ImageNotFound
+
+from images.engine import daemon
+from images.errors import DiskTooSmall, RegistryFailed
+from images.registry import INDEXES, Repository
+from images.spec import ImageSpec
+
+# Of verl.cpu (docs/images.md, "What takes the space"): what verl pulls, and torch's CPU build.
+PACKAGES_BYTES, TORCH_BYTES = 1_060_000_000, 580_000_000
+PEAK = 1.2  # of what a build leaves, for downloads and what a step removes again: an allowance, not a measurement
+UNPACKED = 2.9  # of a layer's compressed size: rocm/vllm, 7.5 GB compressed, takes 22 GB
+Free = Callable[[Path], int]
+
+
+def free_bytes(folder: Path) -> int:
+    """What this account may still write where a folder is or will be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def require(folder: Path, needed: float, purpose: str, free: Free = free_bytes) -> None:
+    """DiskTooSmall, with the numbers, where ``folder`` has less than ``needed`` bytes."""
+    has = free(folder)
+    if has < needed:
+        raise DiskTooSmall(
+            f"{purpose} takes about {needed / 1e9:.1f} GB in {folder}, and {has / 1e9:.1f} GB are free there. Make "
+            "room (`invoke prune` shows what old images take), or use another disk."
+        )
+
+
+def for_build(
+    spec: ImageSpec,
+    base: str,
+    last: str,
+    *,
+    loaded: int | None = None,
+    same_bytes: bool = False,
+    free: Free = free_bytes,
+) -> None:
+    """Refuse a build that the engine's disk has no room for; an engine on another machine is not asked.
+
+    ``last`` names what an earlier build left: its size, else the known ones, is what the new layers are reckoned at.
+    ``loaded`` is what a base takes that comes from a file; else its registry is asked.
+    """
+    root = Path(daemon().info()["DockerRootDir"])
+    if not os.access(root.parent, os.X_OK) or not root.is_dir():
+        return
+    here = size(base)
+    layers = PEAK * max(size(last) - here, _known(spec))
+    comes = 0 if here else _pulled(base) if loaded is None else loaded
+    require(root, layers + comes, f"building {spec.name}:{spec.tag}", free)
+    if same_bytes:  # a second engine, with the base and the layers once more
+        from images.reproducible import STORE
+
+        require(STORE, layers + (here or comes), f"building {spec.name}:{spec.tag} with buildah", free)
+
+
+def size(reference: str) -> int:
+    """What an image of this machine takes; nothing where there is none."""
+    try:
+        return int(daemon().images.get(reference).attrs["Size"])
+    except ImageNotFound:
+        return 0
+
+
+def _known(spec: ImageSpec) -> int:
+    return PACKAGES_BYTES + (TORCH_BYTES if "torch" in spec.installs else 0)
+
+
+def _pulled(reference: str) -> float:
+    """What an image takes while it is pulled, by its registry's manifest; 0 where no registry tells."""
+    repository, tag = Repository.of(reference)
+    try:
+        with repository:
+            found = repository.manifest(tag)
+            if found and found.media_type in INDEXES:
+                found = repository.manifest(found.parts["manifests"][0]["digest"])
+    except RegistryFailed:  # the pull will say it, or debootstrap makes the base
+        return 0
+    return sum(layer["size"] for layer in found.parts["layers"]) * (1 + UNPACKED) if found else 0

@@ -1,0 +1,99 @@
+"""Whether an image is what a build would make, told without starting one.
+
+All that a build depends on has a name and a digest: every file, folder and link of the staged context with its mode
+(the Dockerfile is one of them), the base's ID, the build's own labels, and the engine. What a site hands over as a
+secret is left out on purpose: it changes no layer (docs/images.md, "At a site"). The digest over them all is the label
+``verljob.inputs``.
+
+A label alone proves nothing, since whatever is built on an image inherits it. So this checkout keeps which image it
+made of which inputs, and only that very image counts. An image of the same bytes has no such label: it would tell the
+modes of a checkout's files, which are no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from docker.errors import ImageNotFound
+from docker.models.images import Image
+
+from images import archive
+from images.engine import Engine, daemon
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILT = ROOT / ".build" / "built"
+LABEL = "verljob.inputs"
+BASE, ENGINE, LABELS = "the base", "the engine", "the build's labels"
+
+
+def by_docker(engine: Engine) -> str:
+    """What of an engine may make another image of the same files."""
+    return f"{engine.version} buildx={engine.buildx} {_daemon_version()}"
+
+
+def inputs(folder: Path, base_id: str, builder: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """Name to digest of everything that a build of the staged ``folder`` depends on."""
+    found = {BASE: base_id, ENGINE: builder, LABELS: json.dumps(labels, sort_keys=True)}
+    top = f"{folder}/"
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = f"{place}/{name}"
+            found[path.removeprefix(top)] = _digest(path)
+    return found
+
+
+def key(found: Mapping[str, str]) -> str:
+    """One digest over all inputs, the same for the same inputs in any order."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def find(wanted: str, folder: Path = BUILT) -> Image | None:
+    """The image that this checkout built from the inputs of this key, if the daemon still has it."""
+    kept = folder / wanted
+    if not kept.exists():
+        return None
+    try:
+        return daemon().images.get(kept.read_text(encoding="utf-8"))
+    except ImageNotFound:
+        return None
+
+
+def keep(wanted: str, image_id: str, folder: Path = BUILT) -> None:
+    """Remember which image these inputs made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f"{wanted}.new"
+    new.write_text(image_id, encoding="utf-8")
+    new.replace(folder / wanted)
+
+
+def changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+    """The names of the inputs that differ, came or went."""
+    return sorted(name for name in {*new, *old} if new.get(name) != old.get(name))
+
+
+def _digest(path: str) -> str:
+    state = os.lstat(path)
+    mode = f"{stat.S_IFMT(state.st_mode) | stat.S_IMODE(state.st_mode):o}"
+    if stat.S_ISLNK(state.st_mode):
+        return f"{mode} {os.readlink(path)}"
+    if stat.S_ISDIR(state.st_mode):
+        return mode
+    # A wheel by its table of contents, which has the CRC-32 of each file in it: a millisecond where torch takes 200.
+    # What that does not tell apart, two wheels that differ in content and in no checksum, pip refuses to unpack, or
+    # somebody made on purpose: the lock's sha256 is there for that.
+    content = archive.directory(Path(path)) if path.endswith(".whl") else b""
+    if not content:
+        with open(path, "rb") as file:
+            content = file.read()
+    return f"{mode} {state.st_size} {hashlib.sha256(content).hexdigest()}"
+
+
+@lru_cache(maxsize=1)
+def _daemon_version() -> str:
+    return str(daemon().version()["Version"])

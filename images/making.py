@@ -1,0 +1,103 @@
+"""One build under way: by docker or by buildah, watched line by line, and what it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from images import freshness, labels, record, report, reproducible
+from images.buildlog import BuildahLog, BuildLog
+from images.engine import Engine, daemon
+from images.progress import Progress
+from images.running import Running
+from images.spec import ImageSpec
+
+
+@dataclass(frozen=True)
+class Making:
+    """A build whose context is staged in ``folder``; ``builder`` tells by what it is made, ``facts`` are its labels."""
+
+    spec: ImageSpec
+    engine: Engine
+    reference: str
+    tags: Sequence[str]
+    folder: Path
+    facts: Mapping[str, str]
+    builder: str
+
+    @cached_property
+    def inputs(self) -> dict[str, str]:
+        """Everything that decides what is made."""
+        return freshness.inputs(self.folder, str(daemon().images.get(self.reference).id), self.builder, self.facts)
+
+    @property
+    def key(self) -> str:
+        return freshness.key(self.inputs)
+
+    @cached_property
+    def dockerfile(self) -> str:
+        return (self.folder / "Dockerfile").read_text(encoding="utf-8")
+
+    def by_docker(self, words: Sequence[str], progress: Progress, running: Running) -> str:
+        """Build with BuildKit and return the image's ID; ``words`` are what a site hands over."""
+        given = labels.flags({**self.facts, freshness.LABEL: self.key})
+        argv = self.argv([*words, *given])
+        build = lambda each: running.watch(argv, self.engine.environment, each)  # noqa: E731
+        return self._made(build, BuildLog(), str(self.engine), progress)
+
+    def argv(self, words: Sequence[str]) -> list[str]:
+        """The command of a build by docker."""
+        flags = [word for name in self.tags for word in ("--tag", name)]
+        flags += ["--progress", "plain", "--build-arg", f"BASE={self.reference}"]
+        return self.engine.build_argv([*flags, *words, str(self.folder)])
+
+    def by_buildah(self, words: Sequence[str], progress: Progress, running: Running) -> str:
+        """Build with buildah, so that the same inputs give the same bytes, and return the image's ID."""
+        given = [*labels.flags(self.facts), *words, str(self.folder)]
+
+        def build(each: Callable[[str], None]) -> None:
+            watch = partial(running.watch, env={}, each=each)
+            reproducible.build(given, self.reference, self.tags, watch=watch)
+
+        return self._made(build, BuildahLog(self.dockerfile), self.builder, progress, buildah=reproducible.version())
+
+    def _made(
+        self,
+        build: Callable[[Callable[[str], None]], None],
+        log: BuildLog,
+        by: str,
+        progress: Progress,
+        *,
+        buildah: str = "",
+    ) -> str:
+        """Have it built, then leave what tells that this image is made of these inputs, the report and the record."""
+        started, begun = record.now(), time.monotonic()
+
+        def each(line: str) -> None:
+            log.feed(line)
+            progress.line(self.tags[0], line, log)
+
+        build(each)
+        image = daemon().images.get(self.tags[0])
+        freshness.keep(self.key, str(image.id))
+        made = report.make(
+            self.tags[0],
+            image,
+            daemon().images.get(self.reference),
+            log,
+            engine=by,
+            ended=record.now(),
+            seconds=time.monotonic() - begun,
+            dockerfile=self.dockerfile,
+            inputs=self.inputs,
+        )
+        progress.end(self.tags[0], f"{report.summary(made)}\n  report {report.write(made)}")
+        if not record.read(str(image.id)):
+            record.write(
+                str(image.id),
+                record.predicate(self.spec, self.engine, self.reference, self.folder, started, buildah=buildah),
+            )
+        return str(image.id)

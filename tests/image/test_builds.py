@@ -1,0 +1,233 @@
+"""What `invoke build` knows and tells: unchanged images, causes of misses, and what one pin's bump runs again.
+
+No package is installed: the base's shell does nothing and ends well, so that each real, rendered step takes no time.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from docker import DockerClient
+from packaging.utils import canonicalize_name
+
+from images import base, batch, build, difference, lock, report, source
+from images.catalog import Catalog
+from images.engine import architecture, choose
+from images.errors import Incompatible, NotBuilt
+from images.listing import space
+from images.process import run
+from images.progress import Progress
+from images.site import Site
+from images.spec import ImageSpec
+
+CATALOG = Catalog.read()
+CPU = CATALOG.variants["cpu"]
+TAG = "verljob-test-builds:cpu"
+
+
+@pytest.fixture(scope="session")
+def idle_base(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Debian whose /bin/sh does nothing."""
+    folder, engine = tmp_path_factory.mktemp("idle"), choose()
+    (folder / "Dockerfile").write_text(f'FROM {base.ensure()}\nRUN ["cp", "/bin/true", "/bin/sh"]\n')
+    run(engine.build_argv(["--tag", "verljob-test-builds:idle", str(folder)]), engine.environment)
+    yield "verljob-test-builds:idle"
+    for tag in {tag for image in daemon.images.list("verljob-test-builds") for tag in image.tags}:
+        daemon.images.remove(tag, force=True)
+
+
+@pytest.fixture(autouse=True)
+def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "torch_of", lambda *_: [])
+
+
+class Heard(Progress):
+    """Keeps what a build says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.verdicts: list[str] = []
+
+    def line(self, name: str, line: str, log: object) -> None:
+        self.lines.append(line)
+
+    def end(self, name: str, verdict: str) -> None:
+        self.verdicts.append(verdict)
+
+
+def built(spec: ImageSpec, idle_base: str, lines: Path | None = None) -> tuple[list[report.StepReport], Heard]:
+    heard = Heard()
+    build.build(spec, Site.here(), [TAG], from_base=idle_base, lock=lines, progress=heard)
+    told = report.read(TAG)
+    assert told
+    return [report.StepReport(**step) for step in told["steps"]], heard
+
+
+def bumped(pin: str, folder: Path) -> tuple[ImageSpec, Path]:
+    """verl.cpu with a version of the pin that no build had before, since the engine's cache outlives a test run."""
+    new, lines = time.time_ns(), lock.path(CPU).read_text()
+    (folder / "lock.txt").write_text(
+        re.sub(rf"^{canonicalize_name(pin)}==\S+", f"{canonicalize_name(pin)}==99.{new}", lines, flags=re.MULTILINE)
+    )
+    if pin == "python":
+        return replace(CPU, python=f"3.12.{new}"), folder / "lock.txt"
+    return replace(CPU, installs={**CPU.installs, pin: f"99.{new}"}), folder / "lock.txt"
+
+
+def test_what_is_unchanged_is_known_without_the_engines_building(idle_base: str) -> None:
+    built(CPU, idle_base)
+    _, heard = built(CPU, idle_base)
+
+    assert heard.lines == []
+    assert heard.verdicts[0].startswith("unchanged, sha256:")
+
+
+def test_an_unchanged_image_gets_the_names_that_it_lacks(daemon: DockerClient, idle_base: str) -> None:
+    built(CPU, idle_base)
+    named = [TAG, "verljob-test-builds:second"]
+    image_id = build.build(CPU, Site.here(), named, from_base=idle_base, progress=Heard())
+
+    assert {daemon.images.get(name).id for name in named} == {image_id}
+
+
+def test_what_is_built_on_an_image_is_not_taken_for_it(daemon: DockerClient, idle_base: str, tmp_path: Path) -> None:
+    built(CPU, idle_base)
+    engine = choose()
+    (tmp_path / "Dockerfile").write_text(f"FROM {TAG}\nENV MINE=1\n")
+    run(engine.build_argv(["--tag", TAG, str(tmp_path)]), engine.environment)
+    built(CPU, idle_base)
+
+    assert "MINE=1" not in daemon.images.get(TAG).attrs["Config"]["Env"]
+
+
+@pytest.mark.parametrize("pin", list(CPU.pins))
+def test_a_pins_bump_runs_only_the_steps_that_name_it_and_what_follows(
+    pin: str, idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "refuse_impossible", lambda _: None)  # there is no such version of anything
+    before, _ = built(CPU, idle_base)
+    spec, lines = bumped(pin, tmp_path)
+    after, _ = built(spec, idle_base, lines)
+
+    named = [place for place, (old, new) in enumerate(zip(before, after)) if old.text != new.text]
+    ran = [place for place, step in enumerate(after) if not step.cached and not step.text.startswith("FROM ")]
+    copied = len(after) - 1  # the toolkit's image.json names every pin
+    assert ran == list(range(named[0] if named else copied, len(after)))
+    assert [step.cached for step in after[1 : ran[0]]] == [True] * (ran[0] - 1)
+
+
+def test_an_edit_is_told_with_its_file_size_and_change(
+    idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "lock"
+    lines.write_text("ray==1\n")
+    built(CPU, idle_base, lines)
+    lines.write_text(f"ray=={time.time_ns()}\n")
+    steps, heard = built(CPU, idle_base, lines)
+
+    packages = next(place for place, step in enumerate(steps, 1) if "source=lock.txt" in step.text)
+    later = [
+        "lock.txt" if "source=lock.txt" in step.text else f"follows step {packages}" for step in steps[packages - 1 :]
+    ]
+    assert [step.cause for step in steps] == [""] * (packages - 1) + later
+    assert "since the last build" in heard.verdicts[0]
+    text = (report.REPORTS / f"{report.stem(TAG)}.txt").read_text()
+    assert "ran: lock.txt" in text
+    assert "/opt/verljob/python" in text
+    assert (report.REPORTS / f"{report.stem(TAG)}.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_layer(
+    daemon: DockerClient, idle_base: str, tmp_path: Path
+) -> None:
+    (tmp_path / "verl/version").mkdir(parents=True)
+    (tmp_path / "verl/version/version").write_text("0.9.1\n")
+    (tmp_path / "verl/__init__.py").write_text(f"x = {time.time_ns()}\n")
+    spec, of = source.chosen(CPU, str(tmp_path), False, lambda _: {})
+    heard, layers = Heard(), []
+    for line in ("", "y = 2\n"):
+        with (tmp_path / "verl/__init__.py").open("a") as file:
+            file.write(line)
+        image = build.build(spec, Site.here(), [TAG], from_base=idle_base, verl=of, progress=heard)
+        layers.append(daemon.images.get(image).attrs["RootFS"]["Layers"])
+
+    told = report.read(TAG)
+    assert told
+    ran = [step for step in told["steps"] if not step["cached"] and not step["text"].startswith("FROM ")]
+    assert [(step["text"], step["cause"]) for step in ran] == [("COPY verl/ /opt/verl/", "verl/verl/__init__.py")]
+    assert layers[0][:-1] == layers[1][:-1]
+    assert layers[0][-1] != layers[1][-1]
+
+
+def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
+    idle_base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def base_of(spec: ImageSpec, *_: object) -> str:
+        asked.append(spec.variant)
+        if spec.platform == "rocm":
+            raise NotBuilt(spec.base)
+        return idle_base
+
+    monkeypatch.setattr(batch, "base_of", base_of)
+    monkeypatch.setattr(batch, "torch_of", lambda *_: [])
+    monkeypatch.setattr(build, "base_of", lambda spec, *_: idle_base)
+    monkeypatch.setattr(batch, "names", lambda spec, _: [f"verljob-test-builds:{spec.variant}"])
+    chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
+
+    outcomes = batch.build_all(chosen, Site.here(), CATALOG, progress="quiet")
+
+    assert [bool(each.error) for each in outcomes] == [False, True, False, False]
+    assert len(asked) == 3, "one base for both of the platform cpu"
+
+
+def test_a_cell_of_another_processor_is_refused_and_left_out_of_all() -> None:
+    other = next(spec for spec in CATALOG.variants.values() if spec.architecture != architecture())
+
+    with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine here is {architecture()}"):
+        build.build(other, Site.here(), [TAG])
+    assert other not in batch.buildable(CATALOG.of(other.platform))
+    assert CPU in batch.buildable(CATALOG.of("cpu"))
+
+
+def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_time(
+    daemon: DockerClient, idle_base: str, tmp_path: Path
+) -> None:
+    tags = ["verljob-test-builds:twin-a", "verljob-test-builds:twin-b"]
+    shared = f"FROM {base.ensure()}\nRUN sleep 1 && echo {time.time_ns()} && date +%N > /stamp\n"
+    for tag in tags:
+        folder = tmp_path / tag[-1]
+        folder.mkdir()
+        (folder / "Dockerfile").write_text(f"{shared}LABEL own={tag}\n")
+    engine = choose()
+
+    with ThreadPoolExecutor(2) as pool:
+        argvs = [engine.build_argv(["--tag", tag, str(tmp_path / tag[-1])]) for tag in tags]
+        list(pool.map(lambda argv: run(argv, engine.environment), argvs))
+
+    assert len({daemon.containers.run(tag, ["cat", "/stamp"], remove=True) for tag in tags}) == 1
+
+
+def test_two_images_differ_in_what_was_changed(idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "refuse_impossible", lambda _: None)
+    built(CPU, idle_base)
+    other, (spec, lines) = "verljob-test-builds:other", bumped("ray", tmp_path)
+    build.build(spec, Site.here(), [other], from_base=idle_base, lock=lines, progress=Heard())
+
+    found = difference.between(TAG, other)
+
+    assert found.packages == []
+    assert [change.what for change in found.files] == ["/opt/verljob/image.json"]
+
+
+def test_an_image_that_is_not_here_has_no_space_to_tell_of(daemon: DockerClient) -> None:
+    with pytest.raises(NotBuilt, match="no-such-image:1 is not on this machine"):
+        space("no-such-image:1")

@@ -1,0 +1,167 @@
+"""What is exported of an image holds what the image holds; and what is old goes, nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker import DockerClient
+from docker.models.images import Image
+
+from images import base, contents, export, prune, squashfs
+from images.catalog import Catalog
+from images.engine import choose
+from images.errors import DiskTooSmall, ImageError
+from images.export import Request
+from images.process import run
+from images.site import Site
+
+ROOT = Path(__file__).parents[2]
+SPEC = Catalog.read().find("cpu")
+NAME = "verljob-test-export:1"
+LABEL = "verljob.test-export"
+DOCKERFILE = """
+ARG BASE
+FROM ${BASE}
+ENV SAID="two words"
+RUN rm -r /usr/share/doc && mkdir /opt/a && echo one > /opt/a/one && ln /opt/a/one /opt/a/hard \\
+ && ln -s one '/opt/a/a link' && chown 3:4 /opt/a/one && chmod 2751 /opt/a
+RUN echo two > /opt/a/one && rm /etc/motd && rm -r /var/cache && mkdir /var/cache
+ENTRYPOINT ["/bin/echo"]
+CMD ["a  b"]
+"""
+
+
+SMALL = "verljob-test-export:small"
+
+
+@pytest.fixture(scope="module")
+def small(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """An image of one file."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "file").write_text("one")
+    (folder / "Dockerfile").write_text('FROM scratch\nCOPY file /\nENV SAID="two words"\nENTRYPOINT ["/file"]\n')
+    run(choose().build_argv(["--tag", SMALL, str(folder)]), choose().environment)
+    yield daemon.images.get(SMALL)
+    daemon.images.remove(SMALL, force=True)
+
+
+@pytest.fixture(scope="module")
+def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """An image of layers that replace and remove what lies below."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    run(choose().build_argv(["--tag", NAME, "--build-arg", f"BASE={base.ensure()}", str(folder)]), choose().environment)
+    yield daemon.images.get(NAME)
+    daemon.images.remove(NAME, force=True)
+
+
+def test_archives_and_squashfs_hold_one_file_system(image: Image, tmp_path: Path) -> None:
+    asked = Request(SPEC, ["docker-archive", "oci-archive", "squashfs"], NAME, "", tmp_path)
+
+    docker, oci, squash = export.export(asked, Site())
+
+    assert sorted(tmp_path.iterdir()) == sorted([docker, oci, squash])
+    tree = contents.of_archive(docker)
+    assert len(tree) > 1000
+    assert tree["opt/a/one"].holds != tree["opt/a/hard"].holds
+    assert "etc/motd" not in tree
+    assert contents.differences(tree, contents.of_archive(oci)) == []
+    differing = [line.partition(": ")[0] for line in contents.differences(tree, squashfs.read(squash))]
+    assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
+
+
+def test_an_oci_archive_goes_where_it_is_taken_and_starts_as_the_image_does(small: Image, tmp_path: Path) -> None:
+    (archive,) = export.export(Request(SPEC, ["oci-archive"], SMALL, "", tmp_path), Site())
+
+    with tarfile.open(archive) as packed:
+        (manifest,) = json.loads(packed.extractfile("index.json").read())["manifests"]  # type: ignore[union-attr]
+    told = json.loads(run(["skopeo", "inspect", "--config", f"oci-archive:{archive}:small"]))
+
+    assert manifest["annotations"]["org.opencontainers.image.ref.name"] == "small"
+    assert told["config"]["Entrypoint"] == ["/file"]
+    assert "SAID=two words" in told["config"]["Env"]
+
+
+def test_an_archive_comes_back_as_the_image_that_it_was(small: Image, daemon: DockerClient, tmp_path: Path) -> None:
+    (archive,) = export.export(Request(SPEC, ["docker-archive"], SMALL, "", tmp_path), Site())
+    daemon.images.remove(SMALL)
+
+    assert run([choose().client, "load", "--input", str(archive)]).split()[-1] == SMALL
+    assert daemon.images.get(SMALL).id == small.id
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(small: Image, tmp_path: Path) -> None:
+    large = Image({**small.attrs, "Size": 20 * 10**9}, small.client)
+
+    with pytest.raises(DiskTooSmall, match=r"as squashfs takes about 50\.0 GB in .*, and 0\.1 GB"):
+        export.archives(large, SMALL, ["squashfs"], tmp_path, free=lambda _: 100_000_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_squashfs_that_came_out_otherwise_gets_no_name(
+    small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = squashfs.read
+    monkeypatch.setattr(squashfs, "read", lambda path: {**read(path), "more": read(path)["file"]})
+
+    with pytest.raises(ImageError, match=r"1 paths other than in verljob-test-export:small:\nmore: missing \|"):
+        export.archives(small, SMALL, ["squashfs"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_definition_and_a_bake_file_lie_beside_the_context_that_they_take(tmp_path: Path) -> None:
+    invoke = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "export", "--format", "apptainer,bake"]
+
+    said = run([*invoke, "--platform", "rocm", "--output", str(tmp_path), "--base", "mirror.example/rocm:1"])
+
+    definition, bake = (Path(line) for line in said.splitlines())
+    assert definition.name == "verl.rocm-0.4.1-rocm6.2.def"
+    target = json.loads(bake.read_text())["target"]["rocm6-2"]
+    assert (tmp_path / target["context"] / "toolkit/entrypoint.sh").is_file()
+    assert all((tmp_path / each.partition("src=")[2]).is_file() for each in target["secret"])
+    assert target["args"] == {"BASE": "mirror.example/rocm:1"}
+    assert "From: mirror.example/rocm:1" in definition.read_text()
+
+
+@pytest.fixture
+def two(daemon: DockerClient, tmp_path: Path) -> Iterator[list[str]]:
+    """The IDs of an image with the label and of one without."""
+    names = []
+    for name, label in (("verl.cpu:0.0.1-old", LABEL), ("verljob-test-export:other", "other")):
+        (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nLABEL {label}=1 of={name}\n")
+        argv = choose().build_argv(["--tag", name, "--build-arg", f"BASE={base.ensure()}", str(tmp_path)])
+        run(argv, choose().environment)
+        names.append(name)
+    yield [str(daemon.images.get(name).id) for name in names]
+    for image in daemon.images.list():
+        for name in {*image.tags} & {*names, "verljob-test-export:mine"}:
+            daemon.images.remove(name)
+
+
+def test_what_is_old_of_ours_goes_and_nothing_else(daemon: DockerClient, two: list[str]) -> None:
+    catalog, (ours, other) = Catalog.read(), two
+    daemon.images.get(ours).tag("verljob-test-export:mine")
+    assert ours not in prune.find(catalog, LABEL).images  # it has a name that somebody chose
+
+    daemon.images.remove("verljob-test-export:mine")
+    old = prune.find(catalog, LABEL)
+    assert ours in old.images
+    assert "verl.cpu:0.0.1-old" in prune.shown(old)
+
+    said = prune.remove(prune.Old({ours: old.images[ours]}))
+
+    assert said == "Removed 1 images and 0 records of the build cache."
+    assert ours not in {image.id for image in daemon.images.list()}
+    assert other in {image.id for image in daemon.images.list()}
+
+
+def test_prune_alone_removes_nothing() -> None:
+    shown = subprocess.check_output([sys.executable, "-m", "invoke", "--search-root", str(ROOT), "prune"], text=True)
+
+    assert shown == "Nothing here is old.\n" or shown.endswith("`invoke prune --yes` removes all of these.\n")

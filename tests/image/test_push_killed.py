@@ -1,0 +1,172 @@
+"""A push of an image to two registries under three tags, killed at fifty points, and tried once more after each."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+import requests
+from docker import DockerClient
+from docker.models.containers import Container
+
+from images import attachments
+from images.engine import choose
+from images.registry import Repository
+from slurm.testbed import compose
+from tests.image.interruption import Points, kill, prepared, way
+
+POINTS = 50
+TAGS = ["latest", "nightly", "team"]
+NAME = "verljob-test-killed"
+
+
+@pytest.fixture(scope="module")
+def registries(daemon: DockerClient, registry: str) -> Iterator[list[Container]]:
+    """Two, with nothing in them."""
+    image = f"{compose.IMAGES}-registry"
+    ports: dict[str, int | list[int] | tuple[str, int] | None] = {"5000/tcp": ("127.0.0.1", 0)}
+    two = [daemon.containers.run(image, detach=True, ports=ports) for _ in range(2)]
+    try:
+        yield two
+    finally:
+        for each in two:
+            each.remove(force=True, v=True)
+
+
+@pytest.fixture(scope="module")
+def addresses(registries: list[Container]) -> list[str]:
+    for each in registries:
+        each.reload()
+    found = [f"127.0.0.1:{(each.ports['5000/tcp'] or [])[0]['HostPort']}" for each in registries]
+    for address in found:
+        with requests.Session() as session:
+            retry = requests.adapters.Retry(20, backoff_factor=0.05)
+            session.mount("http://", requests.adapters.HTTPAdapter(max_retries=retry))
+            assert session.get(f"http://{address}/v2/").ok
+    return found
+
+
+@pytest.fixture
+def new_image(daemon: DockerClient) -> Iterator[Callable[[], str]]:
+    """Makes an image of a layer that no registry has, by the same name each time; its ID."""
+    made: list[str] = []
+
+    def make() -> str:
+        layer = _archive({"file": os.urandom(20_000)})
+        root = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}
+        config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root}).encode()
+        manifest = [{"Config": "config.json", "RepoTags": [f"{NAME}:1"], "Layers": ["layer.tar"]}]
+        files = {"layer.tar": layer, "config.json": config, "manifest.json": json.dumps(manifest).encode()}
+        made.append(str(daemon.images.load(_archive(files))[0].id))
+        return made[-1]
+
+    yield make
+    for image_id in made:
+        daemon.images.remove(image_id, force=True)
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def whole(repository: Repository, reference: str) -> str:
+    """The ID of the image that a tag or digest names, every part of which is there."""
+    found = repository.manifest(reference)
+    assert found, f"{repository.name} has no {reference}"
+    for part in (found.parts["config"], *found.parts["layers"]):
+        assert len(repository.blob(part["digest"])) == part["size"]
+    (image_id,) = attachments.ids(repository, found) - {found.digest}
+    return image_id
+
+
+def named(addresses: list[str], tags: list[str]) -> list[str]:
+    """The IDs that the tags name, in all registries."""
+    found = []
+    for address in addresses:
+        with Repository(f"{address}/{NAME}") as repository:
+            found += [whole(repository, tag) for tag in tags]
+    return found
+
+
+def check_notes(notes: Path, addresses: dict[str, str]) -> int:
+    """How many files name an image; each is whole in its registry."""
+    files = list(notes.rglob("*.digest"))
+    for path in files:
+        name, _, digest = path.read_text().strip().partition("@")
+        with Repository(f"{addresses[name.partition('/')[0]]}/{NAME}") as repository:
+            whole(repository, digest)
+    return len(files)
+
+
+def changes(registries: list[Container]) -> int:
+    """How many requests the registries had that change something."""
+    return sum(len(re.findall('"(PUT|POST|PATCH|DELETE) /v2/', each.logs().decode())) for each in registries)
+
+
+def uploads(registries: list[Container]) -> list[Counter[str]]:
+    """How often each registry took each blob, by its own log."""
+    taken = re.compile(r'"PUT /v2/\S+/blobs/uploads/\S+digest=sha256%3A([0-9a-f]{64})\S* HTTP/1.1" 201')
+    return [Counter(taken.findall(each.logs().decode())) for each in registries]
+
+
+def test_a_push_that_is_killed_anywhere_is_whole_after_the_next(
+    registries: list[Container], addresses: list[str], new_image: Callable[[], str], tmp_path: Path
+) -> None:
+    points, notes, engine = Points(), tmp_path / "notes", choose()
+    with ExitStack() as stack:
+        ways = [stack.enter_context(way(address, points)) for address in addresses]
+        repositories, behind = [f"{each}/{NAME}" for each in ways], dict(zip(ways, addresses))
+
+        def push() -> None:
+            process = prepared(engine, f"{NAME}:1", repositories, TAGS, notes)
+            process.start()
+            process.join(60)
+            assert process.exitcode == 0
+
+        old = new_image()
+        push()
+        total = next(points.passed)
+        assert total > POINTS
+        ended = Counter[str]()
+        for point in range(POINTS):
+            new = new_image()
+            process = prepared(engine, f"{NAME}:1", repositories, TAGS, notes)
+            points.set(total * point // POINTS, partial(kill, process))
+            process.start()
+            process.join(60)
+            assert process.exitcode == -9, f"point {point} of {POINTS} never came"
+
+            points.settle()
+            after = named(addresses, TAGS)
+            assert set(after) <= {old, new}
+            check_notes(notes, behind)
+            ended["old" if set(after) == {old} else "new" if set(after) == {new} else "between"] += 1
+
+            push()
+            assert set(named(addresses, TAGS)) == {new}
+            assert check_notes(notes, behind) == len(addresses)
+            old = new
+
+        before = changes(registries)
+        push()
+        assert changes(registries) == before > 0
+    assert ended["old"] > 1 < ended["between"]  # it was killed before the tags were set, and while they were
+    for counted in uploads(registries):
+        assert len(counted) == (POINTS + 1) * 2  # the layer and the configuration
+        assert {digest: times for digest, times in counted.items() if times > 1} == {}

@@ -1,0 +1,101 @@
+"""dockerfiles/apt.sh with an apt of its own on PATH: what the mirror has, what the base has, what may be installed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "dockerfiles" / "apt.sh"
+DEB = hashlib.sha256(b"a package\n").hexdigest()
+PINS = f"# bookworm main\nlibc6 2.36-9 {DEB}\npython3 3.11.2-1 {DEB}\ntini 1:0.19.0-1 {DEB}\n"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A base that has libc6; its mirror has python3 3.11.2-1 and tini 1:0.19.0-1."""
+    tools = {
+        "dpkg-query": 'for name; do :; done; [ "$name" != libc6 ] || echo installed',
+        "apt-cache": "case $2 in python3=3.11.2-1 | tini=1:0.19.0-1) ;; *) exit 100 ;; esac",
+        "apt-get": f'echo "$*" >> {tmp_path}/calls\n'
+        f'case "$*" in *--download-only*) echo "a package" | tee {tmp_path}/python3_3.11.2-1_amd64.deb '
+        f"> {tmp_path}/tini_1%3a0.19.0-1_amd64.deb ;; esac",
+    }
+    for name, body in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "pins").write_text(PINS)
+    return tmp_path
+
+
+def run(base: Path, *packages: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{base}:{os.environ['PATH']}", "APT_ARCHIVES": str(base)}
+    argv = ["sh", str(SCRIPT), *options, str(base / "pins"), *packages]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+
+def calls(base: Path) -> list[str]:
+    return (base / "calls").read_text().splitlines()
+
+
+def test_what_the_base_lacks_is_installed_at_its_version(base: Path) -> None:
+    done = run(base, "python3", "tini")
+
+    assert done.returncode == 0, done.stderr
+    install = "install --yes --no-install-recommends"
+    pinned = "python3=3.11.2-1 tini=1:0.19.0-1"
+    assert calls(base) == ["update", f"{install} --download-only {pinned}", f"{install} {pinned}", "clean"]
+
+
+def test_what_is_gone_from_the_mirror_is_named_and_nothing_is_installed(base: Path) -> None:
+    (base / "pins").write_text(PINS.replace("3.11.2-1", "3.11.2-9"))
+
+    done = run(base, "python3", "tini")
+
+    assert done.returncode == 1
+    assert "the mirror no longer has python3=3.11.2-9: take what it has with invoke pins --update" in done.stderr
+    assert calls(base) == ["update"]
+
+
+def test_a_package_of_other_bytes_is_not_installed(base: Path) -> None:
+    (base / "pins").write_text(PINS.replace(f"tini 1:0.19.0-1 {DEB}", f"tini 1:0.19.0-1 {64 * '0'}"))
+
+    done = run(base, "python3", "tini")
+
+    assert done.returncode != 0
+    assert "tini_1%3a0.19.0-1_amd64.deb: FAILED" in done.stdout
+    assert not [call for call in calls(base) if call.startswith("install") and "--download-only" not in call]
+
+
+def test_a_base_that_has_all_of_it_is_left_as_it_is(base: Path) -> None:
+    (base / "pins").write_text(f"libc6 2.36-9 {DEB}\n")
+
+    assert run(base, "libc6").returncode == 0
+    assert calls(base) == ["update", "clean"]
+
+
+def test_without_pins_the_mirrors_own_version_comes_and_that_is_said(base: Path) -> None:
+    (base / "pins").write_text("")
+
+    done = run(base, "tini")
+
+    assert calls(base) == ["update", "install --yes --no-install-recommends tini", "clean"]
+    assert "WARNING: tini without a version" in done.stdout
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_packages_can_be_fetched_alone_and_are_verified_all_the_same(base: Path, pinned: bool) -> None:
+    (base / "pins").write_text(PINS if pinned else "")
+    packages = "python3=3.11.2-1 tini=1:0.19.0-1" if pinned else "python3 tini"
+
+    done = run(base, "python3", "tini", options=["--download", str(base)])
+
+    assert done.returncode == 0, done.stderr
+    fetched = f"install --yes --no-install-recommends --download-only -o Dir::Cache::Archives={base} {packages}"
+    assert calls(base) == ["update", fetched, "clean"]
+    (base / "pins").write_text(PINS.replace(f"tini 1:0.19.0-1 {DEB}", f"tini 1:0.19.0-1 {64 * '0'}"))
+    assert run(base, "python3", "tini", options=["--download", str(base)]).returncode != 0

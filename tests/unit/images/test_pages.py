@@ -1,0 +1,52 @@
+"""What pages say of the catalog is what the catalog says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from images import build, pages
+from images.catalog import Catalog
+from images.errors import CatalogError
+
+CATALOG = Catalog.read()
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_a_page_says_what_the_catalog_says(page: str) -> None:
+    assert pages.filled(CATALOG)[page] == (pages.ROOT / page).read_text(encoding="utf-8"), "run `invoke render`"
+
+
+def test_every_image_stands_with_its_tag_and_its_cell() -> None:
+    text = pages.tags(CATALOG)
+
+    for spec in CATALOG.variants.values():
+        assert f"`{build.names(spec, CATALOG)[0]}`" in text
+        assert f"| `{spec.variant}` |" in text
+
+
+def test_the_commands_name_the_image_that_the_build_before_them_makes() -> None:
+    text = pages.commands(CATALOG)
+
+    for platform, variant in CATALOG.defaults.items():
+        image = build.names(CATALOG.variants[variant], CATALOG)[0]
+        assert text.index(f"build --platform {platform} ") < text.index(f"VERLJOB_IMAGE={pages.REGISTRY}/{image} ")
+
+
+def test_a_release_without_a_key_table_is_told() -> None:
+    assert pages.recipes(CATALOG.variants["rocm6.2"]) == pages.recipes(CATALOG.variants["cu130"]) == "yes"
+    assert pages.recipes(CATALOG.variants["cu12-vllm0.12"]) == "no key table"
+
+
+def test_a_page_without_a_place_for_its_table_stops(tmp_path: Path) -> None:
+    for page in pages.PAGES:
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        shutil.copy(pages.ROOT / page, tmp_path / page)
+    pages.write(CATALOG, tmp_path)
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "README.md").write_text(text.replace("<!-- end of families -->", ""), encoding="utf-8")
+
+    with pytest.raises(CatalogError, match="has no place for its families"):
+        pages.write(CATALOG, tmp_path)
