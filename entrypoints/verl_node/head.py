@@ -99,7 +99,6 @@ class _Head:
         await self._prepare()
         if self.settings.doctor == "quick":
             return self.examination.passed()
-        await self.inspected.wait()
         with self.journal.during("train"):
             return await self._train()
 
@@ -170,11 +169,10 @@ class _Head:
         Here what is prepared is also held against the configuration.
         """
         assert self.plan is not None
+        await self.inspected.wait()
         deadline = Deadline(self.settings.prepare_timeout_s)
         here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
-        await preparation.run(
-            here, self.settings.environ, journal=self.journal, deadline=deadline, inspected=self.inspected
-        )
+        await preparation.run(here, self.settings.environ, journal=self.journal, deadline=deadline)
         self.peers.tell("prepare", argv=self.plan.prepare)
         if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
             late = ", ".join(self.peers.roll.without("prepared"))

@@ -13,18 +13,8 @@ from verl_node.process import Process
 from verl_node.wait import Deadline, within
 
 
-async def run(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    journal: Journal,
-    deadline: Deadline,
-    inspected: asyncio.Event | None = None,
-) -> None:
-    """Prepare this node; what waits there for a look at the configuration goes on when that is ``inspected``.
-
-    Raises what the process reported, InputUnavailable when it died or took too long.
-    """
+async def run(argv: Sequence[str], env: Mapping[str, str], *, journal: Journal, deadline: Deadline) -> None:
+    """Prepare this node. Raises what the process reported, InputUnavailable when it died or took too long."""
     failure: dict[str, Any] = {}
 
     def take(line: str) -> None:
@@ -36,17 +26,9 @@ async def run(
         if "code" in report:
             failure.update(report)
 
-    process = await Process.start("prepare", argv, env, on_line=take, waits=inspected is not None)
+    process = await Process.start("prepare", argv, env, on_line=take)
     try:
-        if inspected is not None:
-            ended = asyncio.ensure_future(process.ended())
-            looked = asyncio.ensure_future(inspected.wait())
-            await asyncio.wait({ended, looked}, timeout=deadline.left_s(), return_when=asyncio.FIRST_COMPLETED)
-            looked.cancel()
-            process.order()
-            code = await within(deadline, ended)
-        else:
-            code = await within(deadline, process.ended())
+        code = await within(deadline, process.ended())
     except asyncio.TimeoutError:
         raise InputUnavailable(
             f"{journal.phase} was not ready after {deadline.timeout_s:.0f} s.",

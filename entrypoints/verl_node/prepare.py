@@ -35,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name in options.model:
                 note(f"{name}: {model.ensure(name, options.data_dir)} is whole")
             if options.configuration:
-                sys.stdin.readline()  # until the head's look at the configuration is over
                 _hold_against(options.configuration)
     except NodeError as error:
         return error.code
