@@ -65,8 +65,9 @@ class Ray:
         `ray start --block` takes a raylet that was ended by TERM for a graceful stop and goes on without it, so the
         raylet is looked for by itself.
         """
+        orphan = 0
         while self._process.running:
-            tree.reap_orphans(Process.started)
+            orphan = tree.reap_orphans(Process.started, orphan)
             if self._formed and not self._has_raylet():
                 raise self._gone("its raylet is gone")
             await asyncio.sleep(_LOOK_S)

@@ -57,11 +57,18 @@ def lives(pid: int, name: str) -> bool:
     return entry is not None and entry.name == name and not entry.zombie
 
 
-def reap_orphans(started: set[int]) -> None:
-    """Collect ended processes that we adopted; those that we ``started`` are left to asyncio, which waits for them."""
+def reap_orphans(started: set[int], seen: int) -> int:
+    """Collect an ended process that we adopted if it was ``seen`` at the last look; return the one seen now, 0 for none.
+
+    Those that we ``started`` are left to asyncio, which waits for them. It tells their number some time after the fork,
+    and a short one may have ended by then: so nothing is collected before a second look.
+    """
     with suppress(ChildProcessError):  # no children at all
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in started:
+            if ended.si_pid != seen:
+                return ended.si_pid
             os.waitpid(ended.si_pid, os.WNOHANG)
+    return 0
 
 
 def _family(entries: dict[int, _Entry]) -> dict[int, _Entry]:

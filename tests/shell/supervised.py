@@ -143,6 +143,7 @@ class Job:
         for lease in self.leases.values():
             os.close(lease)
         self.ray_dir.rmdir()
+        _taken.discard(self.first_port)
 
 
 def free_ports(count: int) -> int:

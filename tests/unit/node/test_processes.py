@@ -102,3 +102,26 @@ def test_a_watcher_ends_the_story_and_the_story_ends_its_watchers() -> None:
 def test_a_wait_tells_whether_the_deadline_came_first() -> None:
     assert asyncio.run(until(lambda: True, deadline=Deadline(0)))
     assert not asyncio.run(until(lambda: False, deadline=Deadline(0.01), poll_s=0.001))
+
+
+def test_a_child_that_ends_before_its_number_is_known_is_left_to_who_waits_for_it() -> None:
+    script = """
+import os, time
+from verl_node import tree
+
+orphan = os.fork()
+if orphan == 0:
+    os._exit(3)
+while not (seen := tree.reap_orphans(set(), 0)):
+    time.sleep(0.01)
+assert seen == orphan, seen
+assert tree.reap_orphans({orphan}, orphan) == 0
+assert tree.reap_orphans(set(), orphan) == 0
+try:
+    os.waitpid(orphan, 0)
+except ChildProcessError:
+    print("collected at the second look")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("collected at the second look\n", "")
