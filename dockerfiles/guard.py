@@ -72,8 +72,11 @@ def locked(*locks: Path) -> dict[str, str]:
     return {name_of(line): line for line in lines}
 
 
-def record(protect: list[str], lock: Path, wanted: list[str], has: list[str]) -> None:
-    """Write protected.txt, requirements.txt and before.json into FOLDER."""
+def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], own: list[str] | None = None) -> None:
+    """Write protected.txt, requirements.txt and before.json into FOLDER.
+
+    What lacks something in the base is left so, but not what an earlier step of this build installed: its ``own``.
+    """
     here = installed()
     kept = {name: {**here[name], "files": files_of(name)} for name in map(canonical, protect) if name in here}
     for name, version in (pin.split("==") for pin in has):
@@ -94,7 +97,8 @@ def record(protect: list[str], lock: Path, wanted: list[str], has: list[str]) ->
     held = [f"{name}=={facts['version']}" for name, facts in sorted(kept.items())]
     _write("protected.txt", held)  # for installations into the finished image
     _write("requirements.txt", [line for line in missing if name_of(line) not in kept])
-    _write("before.json", [json.dumps({"protected": kept, "conflicts": conflicts()}, indent=1, sort_keys=True)])
+    old = [line for line in conflicts() if canonical(line.split()[0]) not in map(canonical, own or [])]
+    _write("before.json", [json.dumps({"protected": kept, "conflicts": old}, indent=1, sort_keys=True)])
     say(f"protected: {', '.join(held) or 'nothing'}; to install: {len(missing)} of {len(lines)} of the lock")
 
 
@@ -184,13 +188,13 @@ def main() -> None:
     installing.add_argument("--lock", type=Path, required=True, nargs="+")
     installing.add_argument("--wanted", type=str.split, default=[])
     verifying = verbs.add_parser("verify")
-    for each in ("protect", "wanted", "has"):
+    for each in ("protect", "wanted", "has", "own"):
         recording.add_argument(f"--{each}", type=str.split, default=[])
     for each in ("pins", "imports", "tolerate"):
         verifying.add_argument(f"--{each}", type=str.split, default=[])
     given = parser.parse_args()
     if given.verb == "record":
-        record(given.protect, given.lock, given.wanted, given.has)
+        record(given.protect, given.lock, given.wanted, given.has, given.own)
     elif given.verb == "install":
         install(*given.lock, wanted=given.wanted)
     else:

@@ -31,7 +31,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "torch" \
         --has "" \
-        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.10.4 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --own "torch" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
@@ -90,7 +90,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="ab656f35ec31"
+      verljob.template="b7e6e1f73fd3"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

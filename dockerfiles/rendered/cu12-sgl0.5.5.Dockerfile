@@ -61,7 +61,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
-      verljob.template="1ac6f6d2fe94"
+      verljob.template="c5aa2664a152"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -62,7 +62,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.11.0" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
-      verljob.template="5f1b31d1edd9"
+      verljob.template="13d0f8f81bbe"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.10.1" \
-      verljob.template="ab5e922f5b6d"
+      verljob.template="f55d97f8b52d"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

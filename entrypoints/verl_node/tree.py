@@ -58,7 +58,7 @@ def lives(pid: int, name: str) -> bool:
 
 
 def reap_orphans(started: set[int], seen: int) -> int:
-    """Collect an ended process that we adopted if it was ``seen`` at the last look; return the one seen now, 0 for none.
+    """Collect an ended process that we adopted if it was ``seen`` at the last look; return one seen now, 0 for none.
 
     Those that we ``started`` are left to asyncio, which waits for them. It tells their number some time after the fork,
     and a short one may have ended by then: so nothing is collected before a second look.

@@ -68,7 +68,12 @@ def said(
     pins = [f"{name}=={version}" for name, (version, _) in OFFENDERS.items()]
     volumes = {str(folder): {"bind": "/offenders", "mode": "ro"}}
     image = build_on_standin("rocm6.2")
-    output = daemon.containers.run(image, ["python3", "-c", TRIAL, *pins], volumes=volumes, remove=True, user="0")
+    container = daemon.containers.run(image, ["python3", "-c", TRIAL, *pins], volumes=volumes, detach=True, user="0")
+    try:
+        container.wait()
+        output = container.logs(stdout=True, stderr=False)  # what `run` answers is cut off at 16 KB now and then
+    finally:
+        container.remove(force=True)
     heard: dict[str, list[str]] = json.loads(output)
     return heard
 

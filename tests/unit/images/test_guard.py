@@ -112,6 +112,20 @@ def test_a_package_of_the_base_moves_where_what_was_installed_needs_it(
     ]
 
 
+def test_what_an_earlier_step_of_the_build_asks_for_moves_the_base_too(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock.txt").write_text("\n".join(LOCK))
+    asks = "torch 2.13.0+cpu has requirement numpy>=2, but you have numpy 1.26.4."
+    have(BASE, [asks])
+    guard.record(["torch"], tmp_path / "lock.txt", [], [], ["torch"])
+    monkeypatch.setattr(guard, "conflicts", lambda: [asks] if len(pip) == 1 else [])
+
+    guard.install(tmp_path / "lock.txt")
+
+    assert [line.split()[0] for line in pip[-1]] == ["numpy==2.0.2"]
+
+
 def test_a_protected_package_never_moves_and_nothing_is_installed_twice(
     guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

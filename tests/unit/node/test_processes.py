@@ -122,6 +122,7 @@ try:
 except ChildProcessError:
     print("collected at the second look")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONPATH": str(ENTRYPOINTS)}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("collected at the second look\n", "")
