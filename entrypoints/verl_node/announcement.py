@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from verl_node import ray_flags, versions
-from verl_node.address import join
+from verl_node.address import answers, join
 from verl_node.identity import Identity
 from verl_node.settings import Settings
+from verl_node.wait import Deadline, until
 
 # In an image it lies above the packages; without a container the checkout's is beside them.
 _BESIDE = Path(__file__).parents[1] / "runtime_env.yaml"
@@ -39,6 +40,14 @@ def first_lines(settings: Settings, nodes: Sequence[Identity]) -> None:
         )
     if unprotected := _unprotected(settings, head):
         _say({"warning": f"{unprotected}; the dashboard is {'on all the same' if dashboard else 'off'}"})
+
+
+async def dashboard_answers(settings: Settings, head: Identity) -> None:
+    """Wait until the dashboard takes jobs: nothing waits for it while the cluster forms."""
+    host = ray_flags.dashboard_host(versions.parse(head.ray), settings.dashboard, node_address=head.address)
+    port = settings.head_ports.dashboard
+    if host and not await until(lambda: answers(host, port), deadline=Deadline(settings.ray_timeout_s)):
+        _say({"warning": f"the dashboard does not answer at {join(host, port)}: jobs cannot be submitted yet"})
 
 
 def _dashboard(settings: Settings, head: Identity) -> str:

@@ -94,6 +94,7 @@ class _Head:
         if self.plan is None and self.settings.doctor:
             return self.examination.passed()
         if self.plan is None:
+            await announcement.dashboard_answers(self.settings, self.nodes[0])
             announcement.how_to_use(self.settings, self.nodes)
             await asyncio.Event().wait()
         await self._prepare()

@@ -13,8 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 _POLL_S = 0.2
-_BEHIND = ("dashboard", "monitor", "log_monitor")  # process types of ray/_private/ray_constants.py
-_STANDS_BACK = ["nice", "--adjustment=19"]  # Ray gives its workers 15 (RAY_worker_niceness)
+# Process types of ray/_private/ray_constants.py. Ray gives its workers 15 (RAY_worker_niceness): what somebody looks at
+# comes before them, what nobody waits for behind.
+_NICE = {"dashboard": 10, "monitor": 10, "log_monitor": 19}
+_AGENTS_NICE = 19
 # Flags of the raylet, which starts its agents itself. Each takes seconds of a core for its imports, as the node joins.
 _AGENTS = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
 _AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
@@ -54,7 +56,7 @@ class Start:
 
     def process(self, command: list[str], process_type: str, *arguments: Any, **named: Any) -> Any:
         """Start one. Where there are few cores, what nothing waits for stands back."""
-        first = _STANDS_BACK if process_type in _BEHIND else []
+        first = _nice(_NICE[process_type]) if process_type in _NICE else []
         if process_type == "raylet":
             command = [_behind(word) for word in command]
             self._leave_ports(command)
@@ -99,7 +101,11 @@ class Start:
 def _behind(word: str) -> str:
     """Have an agent of the raylet stand back, if it is the flag with its command line."""
     flag = next((flag for flag in _AGENTS if word.startswith(flag)), None)
-    return word if flag is None else f"{flag}{' '.join(_STANDS_BACK)} {word[len(flag) :]}"
+    return word if flag is None else f"{flag}{' '.join(_nice(_AGENTS_NICE))} {word[len(flag) :]}"
+
+
+def _nice(adjustment: int) -> list[str]:
+    return ["nice", f"--adjustment={adjustment}"]
 
 
 def know_the_dashboard(address: str) -> None:

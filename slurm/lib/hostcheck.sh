@@ -9,9 +9,12 @@ readonly HOSTCHECK_DAY_S=86400
 
 # Asks the driver and the kernel in the background, while the node brings its image; hostcheck::judge reads the answers.
 hostcheck::begin() {
-    exec 5< /dev/null
     HOSTCHECK_BEGAN=$SECONDS
-    [[ ! -e ${HOSTCHECK_ROOT:-}/proc/driver/nvidia/version && ! -d ${HOSTCHECK_ROOT:-}/sys/class/kfd ]] || exec 5< <(hostcheck::_ask 2> /dev/null 3>&-)
+    if [[ -e ${HOSTCHECK_ROOT:-}/proc/driver/nvidia/version || -d ${HOSTCHECK_ROOT:-}/sys/class/kfd ]]; then
+        exec {HOSTCHECK_ANSWERS}< <(hostcheck::_ask 2> /dev/null 3>&-)
+    else
+        exec {HOSTCHECK_ANSWERS}< /dev/null
+    fi
 }
 
 hostcheck::_ask() {
@@ -32,13 +35,13 @@ hostcheck::judge() {
     local kind words
     local -r until=$((HOSTCHECK_BEGAN + HOSTCHECK_LIMIT_S))
     HOLDERS=() HOSTCHECK_LOG=''
-    while IFS=' ' read -r -t "$((until > SECONDS ? until - SECONDS : 1))" -u 5 kind words; do
+    while IFS=' ' read -r -t "$((until > SECONDS ? until - SECONDS : 1))" -u "$HOSTCHECK_ANSWERS" kind words; do
         case $kind in
             app) holders::nvidia "$words" ;;
             log) hostcheck::_log "$words" ;;
         esac
     done
-    exec 5<&-
+    exec {HOSTCHECK_ANSWERS}<&-
     holders::amd
     {
         hostcheck::_gpus_are_idle

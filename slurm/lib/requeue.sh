@@ -74,9 +74,10 @@ requeue::_no_progress() {
     done
 }
 
-# The last act: Slurm ends this script for it.
+# The last act: Slurm ends this script for it, and what it is still doing: TERM is not for that.
 requeue::again() {
     $REQUEUE_AGAIN || return 0
+    trap '' TERM INT USR1
     scontrol requeue "$SLURM_JOB_ID" || say::warn "scontrol could not requeue job $SLURM_JOB_ID: do it by hand"
     [[ -z $REQUEUE_WITHOUT ]] || requeue::_exclude
 }

@@ -128,7 +128,8 @@ def test_what_nothing_waits_for_stands_back(ray: Ray) -> None:
     for process_type in ("dashboard", "monitor", "log_monitor", "gcs_server"):
         ray.start().process(["a"], process_type)
 
-    assert ray.started == [["nice", "--adjustment=19", "a"]] * 3 + [["a"]]
+    nice = [["nice", f"--adjustment={number}", "a"] for number in (10, 10, 19)]
+    assert ray.started == [*nice, ["a"]]
 
 
 def test_the_agents_that_the_raylet_starts_stand_back_too(ray: Ray) -> None:
