@@ -46,8 +46,9 @@ ending::report() {
     [[ -z ${VERLJOB_DRY_RUN:-} || $code != 0 ]] || exit 0
     [[ -n ${VERDICT[code]:-} ]] || verdict::set "$code" self "launch.sh ended unexpectedly with $code" "see the lines above"
     requeue::decide
-    ! ending::_told || found=$VERLJOB_RUN_DIR/explanation
-    if [[ -d ${VERLJOB_RUN_DIR:-}/nodes ]] && ! ending::_told; then
+    if ending::_told; then
+        found=$VERLJOB_RUN_DIR/explanation
+    elif [[ -d ${VERLJOB_RUN_DIR:-}/nodes ]]; then
         verdict::result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
     explanation::print "$found"

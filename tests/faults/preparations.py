@@ -75,10 +75,7 @@ def hca_of_elsewhere(scene: Scene) -> None:
 
 
 def cache_closed_on_the_worker(scene: Scene) -> None:
-    scene.on(HEAD, "install", "-d", "-o", ACCOUNT, "/var/hub")
-    scene.on(WORKER, "install", "-d", "-m", "755", "/var/hub")
-    for node in (HEAD, WORKER):
-        scene.later(node, "rm -rf /var/hub")
+    _closed_on_the_worker(scene, "/var/hub")
     scene.environment["HF_HOME"] = "/var/hub"
 
 
@@ -108,11 +105,15 @@ def run_directory_closed(scene: Scene) -> None:
 
 
 def run_directory_closed_on_the_worker(scene: Scene) -> None:
-    scene.on(HEAD, "install", "-d", "-o", ACCOUNT, "/var/half")
-    scene.on(WORKER, "install", "-d", "-m", "755", "/var/half")
-    for node in (HEAD, WORKER):
-        scene.later(node, "rm -rf /var/half")
+    _closed_on_the_worker(scene, "/var/half")
     scene.environment["VERLJOB_RUN_DIR"] = "/var/half/run"
+
+
+def _closed_on_the_worker(scene: Scene, folder: str) -> None:
+    scene.on(HEAD, "install", "-d", "-o", ACCOUNT, folder)
+    scene.on(WORKER, "install", "-d", "-m", "755", folder)
+    for node in (HEAD, WORKER):
+        scene.later(node, f"rm -rf {folder}")
 
 
 def on_a_small_disk(scene: Scene, size: str = "256m") -> None:
