@@ -23,8 +23,9 @@ else:
 
 RUNS: dict[str, dict[str, str]] = tomllib.loads((CHECKOUT / "tests" / "documented.toml").read_text(encoding="utf-8"))
 FOLDERS = "bench|bootstrap|dockerfiles|docs|entrypoints|images|slurm|tests"
-# A file of ours as text and commands name it; what has a * or <name> in it stands for several.
-PLACE = re.compile(rf"(?<![\w/.*<>-])((?:{FOLDERS})/[\w./-]+\.(?:py|sh|toml|yaml|md|txt|env|j2|csv|json))\b")
+# A file or a folder of ours as text and commands name it; what has a * or <name> in it stands for several.
+ENDINGS = "py|sh|toml|yaml|md|txt|env|j2|csv|json"
+PLACE = re.compile(rf"(?<![\w/.*<>-])((?:{FOLDERS})/(?:[\w.-]+/)*(?:[\w.-]+\.(?:{ENDINGS}))?)(?![\w<])")
 TASKS = [each for each in commands() if each.program == "invoke"]
 BENCHES = [each for each in commands() if each.program == "python" and each.words[1].startswith("bench/")]
 NO_ENGINE = ("images", "render", "pins", "site")
@@ -93,10 +94,10 @@ def test_a_test_that_is_named_is_there(test: str) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, CHECKOUT / "CHANGELOG.md"], ids=lambda page: page.name)
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_place_that_a_page_names_is_there(page: Path) -> None:
     places = PLACE.findall(page.read_text(encoding="utf-8"))
 
-    assert [place for place in places if not (CHECKOUT / place).is_file()] == []
+    assert [place for place in places if not (CHECKOUT / place).exists()] == []
 
 
 def ran(*words: str, folder: Path = CHECKOUT) -> str:
