@@ -91,6 +91,8 @@ class _Head:
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
+        ray.checked()
+        self.peers.tell("checked")
         if self.plan is None and self.settings.doctor:
             return self.examination.passed()
         if self.plan is None:
@@ -134,7 +136,7 @@ class _Head:
             temp_dir=self.settings.ray_temp_dir,
             debug=self.settings.debug,
         )
-        ray.start(argv, self.env)
+        ray.start(argv, self.env, self.settings.ray_temp_dir)
 
     async def _form(self, driver: Driver) -> None:
         """Look at the cluster until all of it is there."""
