@@ -67,6 +67,8 @@ class _Head:
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
+        ray.checked()
+        self.peers.tell("checked")
         if self.course is None:
             return await self._stay()
         await self.course.prepare()
@@ -115,7 +117,7 @@ class _Head:
             temp_dir=self.settings.ray_temp_dir,
             debug=self.settings.debug,
         )
-        ray.start(argv, self.env)
+        ray.start(argv, self.env, self.settings.ray_temp_dir)
 
     async def _form(self, driver: Driver) -> None:
         """Look at the cluster until all of it is there."""
