@@ -6,7 +6,6 @@ pip would choose is read first, and only a build without CUDA requirements is do
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from images import archive
+from images import archive, checksum
 from images.errors import CommandFailed, TorchUnavailable
 from images.process import run
 
@@ -110,13 +109,10 @@ def wheel_requirements(wheel: Path) -> list[str]:
 def _verified(wheel: Path) -> Path:
     """The wheel, if the file of this name is known with these bytes or not at all."""
     known = [line.split()[0] for line in PINS.read_text(encoding="utf-8").splitlines() if line.split()[1] == wheel.name]
-    with wheel.open("rb") as file:
-        seen = hashlib.sha256()
-        while block := file.read(1 << 20):
-            seen.update(block)
-    if known and seen.hexdigest() not in known:
+    seen = checksum.of_file(wheel)
+    if known and seen not in known:
         raise TorchUnavailable(
-            f"{wheel} has the sha256 {seen.hexdigest()}, images/wheels.txt says {known[0]}: it is another file of this "
+            f"{wheel} has the sha256 {seen}, images/wheels.txt says {known[0]}: it is another file of this "
             "name. Remove it, or have `invoke pins --update` ask the index again and review the difference."
         )
     return wheel
