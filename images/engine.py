@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound
@@ -107,6 +108,8 @@ def daemon() -> docker.DockerClient:
     """The daemon, through docker-py; EngineMissing when none answers."""
     try:
         client = docker.from_env(timeout=120)
+        # requests would look for proxies and a .netrc at each request, which takes longer than the request.
+        client.api.trust_env = not client.api.base_url.startswith("http+docker")  # a socket of this machine
         client.ping()
     except DockerException as silence:
         raise EngineMissing(
@@ -116,9 +119,14 @@ def daemon() -> docker.DockerClient:
 
 
 @lru_cache(maxsize=1)
+def daemon_version() -> dict[str, Any]:
+    """What the daemon says of itself; asked once a process."""
+    return dict(daemon().version())
+
+
 def architecture() -> str:
     """The processor for which the daemon builds, by Go's name, which is Debian's, too."""
-    return str(daemon().version()["Arch"])
+    return str(daemon_version()["Arch"])
 
 
 def local(reference: str) -> Image:
