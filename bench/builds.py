@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -195,16 +196,16 @@ def reported(runs: int) -> None:
     """What the report of verl.cpu takes, its layers looked at for the first time and again."""
     image, known = daemon().images.get("verl.cpu:latest"), Path(tempfile.mkdtemp())
     below = daemon().images.get(image.labels["verljob.base.id"])
-    from images import places, report
+    from images import places, report, report_files
     from images.buildlog import BuildLog
 
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
+    told: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
 
     def make() -> None:
-        made = report.make(
-            "bench", image, below, BuildLog(), engine="", ended="", seconds=0, dockerfile=text, inputs={}, folder=known
-        )
-        report.write(made, known)
+        last = report_files.read("bench", known)
+        made = report.make("bench", image, below, BuildLog(), last=last, base_history=below.history(), **told)
+        report_files.write(made, known)
 
     def first() -> None:
         shutil.rmtree(places.KNOWN, ignore_errors=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from images import inventory, packages
 from images.engine import local
-from images.report import mb
+from images.report_text import mb
 
 SHOWN = 20  # of each list on the terminal; a file has them all
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import ImageNotFound
 
-from images import context, freshness, lock
+from images import context, digests, freshness, lock
 from images.catalog import Catalog
 from images.engine import Engine
 
@@ -42,7 +43,7 @@ class FakeDaemon:
 def fake_daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
     fake = FakeDaemon()
     monkeypatch.setattr(freshness, "daemon", lambda: fake)
-    freshness._daemon_version.cache_clear()
+    monkeypatch.setattr(freshness, "daemon_version", fake.version)
     return fake
 
 
@@ -97,6 +98,54 @@ def test_a_changed_mode_of_any_file_or_folder_is_caught(staged: Path) -> None:
 
     assert missed == []
     assert key_of(staged) == before
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout's entrypoints, of which digests are remembered though they were written just now."""
+    monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
+    shutil.copytree(context.ROOT / "entrypoints", tmp_path / "entrypoints")
+    monkeypatch.setattr(context, "ROOT", tmp_path)
+    monkeypatch.setattr(digests, "RACY_NS", -(10**12))
+    return tmp_path / "entrypoints"
+
+
+def remembered_key() -> str:
+    """As a new process tells it."""
+    digests.at.cache_clear()
+    folder = context.stage(CPU, "base:1", [])
+    known = context.staged_digests(folder)
+    key = freshness.key(freshness.inputs(folder, BASE_ID, "docker", LABELS, known))
+    assert key == freshness.key(freshness.inputs(folder, BASE_ID, "docker", LABELS)), "as if all were read"
+    known.keep()
+    return key
+
+
+def test_an_edit_of_the_toolkit_that_restores_size_and_time_is_caught(toolkit: Path) -> None:
+    before = remembered_key()
+    files = sorted(path for path in toolkit.rglob("*.*") if path.is_file() and path.suffix != ".pyc")[::10]
+
+    missed = []
+    for path in files:
+        content, state = path.read_bytes(), path.stat()
+        for edited in (bytes([content[0] ^ 1]) + content[1:], content):
+            path.write_bytes(edited)
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+            missed += [path] if (remembered_key() == before) != (edited == content) else []
+
+    assert len(files) > 10
+    assert missed == []
+
+
+def test_an_unchanged_checkout_is_known_without_reading_a_file_of_it(
+    toolkit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, read = remembered_key(), list[str]()
+    content = digests.Digests._of_content
+    monkeypatch.setattr(digests.Digests, "_of_content", lambda self, path: read.append(path) or content(self, path))  # type: ignore[func-returns-value]
+
+    assert remembered_key() == before
+    assert read == []
 
 
 def a_file_goes(folder: Path) -> None:
@@ -172,7 +221,6 @@ def test_another_base_client_buildx_or_daemon_is_caught(staged: Path, fake_daemo
         key_of(staged, engine=replace(ENGINE, buildx=True)),
     ]
     fake_daemon.number = "23.0.1"
-    freshness._daemon_version.cache_clear()
     keys.append(key_of(staged))
 
     assert len(set(keys)) == len(keys)
