@@ -200,11 +200,11 @@ def reported(runs: int) -> None:
     from images.buildlog import BuildLog
 
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
-    told: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
+    facts: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
 
     def make() -> None:
         last = report_files.read("bench", known)
-        made = report.make("bench", image, below, BuildLog(), last=last, base_history=below.history(), **told)
+        made = report.make("bench", image, below, BuildLog(), last=last, base_history=below.history(), **facts)
         report_files.write(made, known)
 
     def first() -> None:

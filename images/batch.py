@@ -7,7 +7,7 @@ from functools import partial
 
 from images import progress as displays
 from images import schedule
-from images.build import base_of, build, names, torch_of
+from images.build import base_of, build, torch_of
 from images.catalog import Catalog
 from images.engine import Engine, architecture, choose
 from images.errors import ImageError
@@ -31,7 +31,7 @@ def build_all(
     Equal steps of builds that go on at the same time are run once by BuildKit itself.
     """
     running, engine = Running(), choose()
-    tags = {spec.variant: names(spec, catalog) for spec in specs}
+    tags = {spec.variant: catalog.names(spec) for spec in specs}
     display = displays.choose(progress, [tags[spec.variant][0] for spec in specs])
 
     def target(spec: ImageSpec) -> schedule.Target:

@@ -13,7 +13,6 @@ from docker.models.images import Image
 
 from images import base, context, disk, freshness, labels, report_files, reproducible, wheels
 from images.bundle import Bundle
-from images.catalog import Catalog
 from images.compatibility import refuse_engine, refuse_impossible
 from images.engine import Engine, choose, daemon_version, local
 from images.errors import BaseUnreachable, BundleBroken
@@ -67,14 +66,6 @@ def build(
         words = [*(["--network", "none"] if site.offline else []), *site.secrets(spec, Path(private))]
         make = making.by_buildah if same_bytes else making.by_docker
         return make(words, progress, running or Running())
-
-
-def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
-    """The references that a build gives its image: its own tag, and ``latest`` for the platform's default variant."""
-    if tag:
-        return [tag if ":" in tag else f"{spec.name}:{tag}"]
-    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) and not spec.source else []
-    return [f"{spec.name}:{spec.tag}", *latest]
 
 
 def refuse_unfit(bundle: Bundle, spec: ImageSpec, from_base: str) -> None:

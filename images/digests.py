@@ -3,7 +3,7 @@
 As in git's index a digest counts while device, inode, size and both times of a file are those that it had when it was
 read. ctime is one of them, which no program can set: an edit that restores size and mtime, a chmod or a file renamed
 into the place of another does not escape. What changed less than RACY_NS before it was read could change again without
-another ctime (git calls that racily clean), and is not remembered. Nothing is where the clock was set back since, nor on
+another ctime (git calls that racily clean), and is not remembered. Nothing is where the clock was set back since, or on
 a file system that others write to, such as NFS, whose attributes may be old: there every file is read each time.
 """
 
@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 RACY_NS = 2_000_000_000  # ext4 with small inodes counts seconds, and none of LOCAL is coarser
@@ -85,7 +85,7 @@ class Digests:
             return {}
 
 
-@lru_cache(maxsize=None)
+@cache
 def at(kept: Path) -> Digests:
     """The digests that this file remembers, the same for all of a process."""
     return Digests(kept)

@@ -109,9 +109,8 @@ class Making:
         )
         progress.end(self.tags[0], f"{report_text.summary(made)}\n  report {report_files.write(made)}")
         if not record.read(str(image.id)):
-            stated = record.predicate(
-                self.spec, self.engine, self.reference, self.folder, made_of, started, buildah=buildah
-            )
+            told = {"started": started, "buildah": buildah}
+            stated = record.predicate(self.spec, self.engine, self.reference, self.folder, made_of, **told)
             record.write(str(image.id), stated)
         return str(image.id)
 

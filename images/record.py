@@ -65,8 +65,8 @@ def predicate(
     reference: str,
     context: Path,
     made_of: Sequence[Mapping[str, Any]],
-    started: str,
     *,
+    started: str,
     buildah: str = "",
 ) -> dict[str, Any]:
     """What is stated of a build that has just ended; ``buildah`` is its version where that built."""

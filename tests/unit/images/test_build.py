@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from docker.models.images import Image
 
-from images import build, context, labels
+from images import context, labels
 from images.catalog import Catalog
 from images.engine import Engine
 from images.making import Making
@@ -25,14 +25,14 @@ BASE = Image(attrs={"Id": "sha256:" + "1" * 64, "RepoDigests": ["a@sha256:" + "2
 
 
 def test_an_image_is_named_for_its_verl_and_its_variant_and_a_default_is_latest() -> None:
-    assert build.names(CPU, CATALOG) == ["verl.cpu:0.9.1-cpu", "verl.cpu:latest"]
-    assert build.names(CATALOG.variants["cpu-vllm"], CATALOG) == ["verl.cpu:0.9.1-cpu-vllm"]
-    assert build.names(CATALOG.variants["rocm6.2"], CATALOG) == ["verl.rocm:0.4.1-rocm6.2", "verl.rocm:latest"]
+    assert CATALOG.names(CPU) == ["verl.cpu:0.9.1-cpu", "verl.cpu:latest"]
+    assert CATALOG.names(CATALOG.variants["cpu-vllm"]) == ["verl.cpu:0.9.1-cpu-vllm"]
+    assert CATALOG.names(CATALOG.variants["rocm6.2"]) == ["verl.rocm:0.4.1-rocm6.2", "verl.rocm:latest"]
 
 
 def test_a_tag_of_the_callers_takes_the_place_of_the_usual_names() -> None:
-    assert build.names(CPU, CATALOG, "mine") == ["verl.cpu:mine"]
-    assert build.names(CPU, CATALOG, "team/verl:1") == ["team/verl:1"]
+    assert CATALOG.names(CPU, "mine") == ["verl.cpu:mine"]
+    assert CATALOG.names(CPU, "team/verl:1") == ["team/verl:1"]
 
 
 def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(

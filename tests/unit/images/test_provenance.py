@@ -37,7 +37,7 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     inputs = freshness.inputs(folder, str(BASE.id), "docker", {})
     made_of = record.dependencies(spec, "mirror.example/rocm:6", BASE, folder, inputs)
     engine = Engine("/usr/bin/docker", "20.10.24", False)
-    return record.predicate(spec, engine, "mirror.example/rocm:6", folder, made_of, record.now())
+    return record.predicate(spec, engine, "mirror.example/rocm:6", folder, made_of, started=record.now())
 
 
 def test_a_build_records_all_that_the_image_was_made_of(predicate: dict[str, object]) -> None:
@@ -106,6 +106,6 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 def test_a_build_of_buildahs_says_so(tmp_path: Path) -> None:
     docker, spec = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
 
-    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", [], record.now(), buildah="1.28.2")
+    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", [], started=record.now(), buildah="1.28.2")
 
     assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

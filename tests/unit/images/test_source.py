@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from images import build, context, freshness, source
+from images import context, freshness, source
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
 from images.digests import Digests
@@ -160,7 +160,7 @@ def test_a_version_file_that_holds_none_is_named(checkout: Path) -> None:
 def test_an_image_of_a_checkout_has_a_tag_of_its_own_and_is_never_latest(checkout: Path) -> None:
     spec, _ = source.chosen(CPU, str(checkout), False, nothing)
 
-    assert build.names(spec, CATALOG) == ["verl.cpu:0.10.0.dev0-cpu-local"]
+    assert CATALOG.names(spec) == ["verl.cpu:0.10.0.dev0-cpu-local"]
     assert spec.pins["verl"] == "0.10.0.dev0"
 
 

@@ -172,9 +172,7 @@ def test_what_is_staged_is_nobody_elses(stage: Callable[[], Path], tmp_path: Pat
     assert not staged.samefile(checkout / "file")
 
 
-def test_another_wheel_of_the_same_size_and_time_gets_a_time_of_its_own(
-    stage: Callable[[], Path], wheel: Path
-) -> None:
+def test_another_wheel_of_the_same_size_and_time_gets_a_time_of_its_own(stage: Callable[[], Path], wheel: Path) -> None:
     staged, state = stage() / "wheels/a.whl", wheel.stat()
     wheel.unlink()
     wheel.write_bytes(b"wheel 2")
