@@ -92,25 +92,15 @@ class Making:
         with ThreadPoolExecutor(1) as beside:
             known = beside.submit(self._known)
             build(each)
-        image, ended, seconds = daemon().images.get(self.tags[0]), record.now(), time.monotonic() - begun
+        image = daemon().images.get(self.tags[0])
         freshness.keep(self.key, str(image.id))
         made_of, told = known.result()
-        made = report.make(
-            self.tags[0],
-            image,
-            self.base,
-            log,
-            engine=by,
-            ended=ended,
-            seconds=seconds,
-            dockerfile=self.dockerfile,
-            inputs=self.inputs,
-            **told,
-        )
+        told |= {"engine": by, "ended": record.now(), "seconds": time.monotonic() - begun}
+        made = report.make(self.tags[0], image, self.base, log, dockerfile=self.dockerfile, inputs=self.inputs, **told)
         progress.end(self.tags[0], f"{report_text.summary(made)}\n  report {report_files.write(made)}")
         if not record.read(str(image.id)):
-            told = {"started": started, "buildah": buildah}
-            stated = record.predicate(self.spec, self.engine, self.reference, self.folder, made_of, **told)
+            facts = {"started": started, "buildah": buildah}
+            stated = record.predicate(self.spec, self.engine, self.reference, self.folder, made_of, **facts)
             record.write(str(image.id), stated)
         return str(image.id)
 
