@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -84,16 +85,14 @@ def clients(environment: Mapping[str, str]) -> Iterator[str]:
 @lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
     """The engine of this client, or why it is none; asked once a process."""
-    try:
-        version = run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
-    except CommandFailed as failure:
-        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+    with ThreadPoolExecutor(1) as beside:
+        plugin = beside.submit(run, [client, "buildx", "version"], timeout_s=30)
         try:
-            version = run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
-        except CommandFailed:
+            version = _version(client)
+        except CommandFailed as failure:
             return None, str(failure)
     try:
-        run([client, "buildx", "version"], timeout_s=30)
+        plugin.result()
         return Engine(client, version, buildx=True), ""
     except CommandFailed:
         pass
@@ -101,6 +100,14 @@ def probe(client: str) -> tuple[Engine | None, str]:
     if major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT:
         return Engine(client, version, buildx=False), ""
     return None, f"client {version} without the buildx plugin"
+
+
+def _version(client: str) -> str:
+    try:
+        return run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
+    except CommandFailed:
+        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+        return run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
 
 
 @lru_cache(maxsize=1)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from docker.models.images import Image
 
-from images import context, labels
+from images import base, build, context, labels
+from images.base import MADE
 from images.catalog import Catalog
 from images.engine import Engine
+from images.errors import BaseUnreachable
 from images.making import Making
+from images.site import Site
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
 TOOLKIT = context.ROOT / "entrypoints"
+MIRRORED = "mirror.example/library/debian:bookworm-slim"
+PINNED = Site(base_mirror="mirror.example").mirrored(CATALOG.variants["rocm6.2"].base_pinned)
 ENGINE = Engine("/usr/bin/docker", "20.10.24", buildx=False)
 
 
@@ -126,3 +132,43 @@ def test_the_toolkits_revision_changes_with_a_byte_and_not_with_time(
 
     assert touched == first
     assert revision() != first
+
+
+@pytest.mark.parametrize(
+    ("variant", "asked", "here", "taken"),
+    [
+        ("cpu", "", {MADE}, MADE),
+        (
+            "cpu",
+            "",
+            {MADE, MIRRORED},
+            MIRRORED,
+        ),
+        ("cpu", "mine:1", {MADE, "mine:1"}, "mine:1"),
+        ("rocm6.2", "", {PINNED}, PINNED),
+        ("rocm6.2", "", {PINNED, "mine:1"}, PINNED),
+    ],
+)
+def test_a_base_that_is_here_is_taken_without_a_pull(
+    variant: str, asked: str, here: set[str], taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "present", here.__contains__)
+    monkeypatch.setattr(base, "pull", lambda *_: pytest.fail("nothing has to be fetched"))
+    site = Site(base_mirror="mirror.example")
+
+    assert build.base_of(CATALOG.variants[variant], ENGINE, asked, site) == taken
+
+
+def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tag may be another image by now; without an answer of the registry it is taken."""
+    spec, pulled = replace(CATALOG.variants["rocm6.2"], base_digest="sha256:" + "1" * 64), list[str]()
+    monkeypatch.setattr(base, "present", lambda reference: reference == spec.base)
+
+    def pull(_: Engine, reference: str) -> None:
+        pulled.append(reference)
+        raise BaseUnreachable(reference, "no such host")
+
+    monkeypatch.setattr(base, "pull", pull)
+
+    assert build.base_of(spec, ENGINE, "", Site()) == spec.base
+    assert pulled == [spec.base_pinned]
