@@ -1,10 +1,10 @@
 """Builds beside what they are held against: unchanged images, a one-line edit of verl, several at once, the report.
 
-    .venv/bin/python bench/builds.py [--runs 5] [--only unchanged edit together report]
+    .venv/bin/python bench/builds.py [--runs 5] [--only unchanged edit together report] [--checkout VERL]
 
 On the base of these builds /bin/sh does nothing and ends well: what is timed is the builder, not pip. Ours is the
-rendered Dockerfile of verl.cpu, unchanged; verl is that of verl.cpu:latest, which must be here. Sides take turns, and
-medians are printed with their ratio.
+rendered Dockerfile of verl.cpu, unchanged; verl is that of verl.cpu:latest, which must be here, or a whole checkout of
+its repository, all of which the others copy. Sides take turns, and medians are printed with their ratio.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from images import base, build, schedule, source
+from images import base, build, places, report, report_files, report_text, schedule, source
+from images.buildlog import BuildLog
 from images.catalog import Catalog
 from images.engine import choose, daemon
 from images.process import run
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME = "verljob-bench"
 CPU = Catalog.read().find("cpu")
 TARGETS = 20
-SLEEPERS, SLEEP_S = 6, 3
+LENGTHS = (1, 1, 1, 1, 1, 4)  # of builds that go on at once
 # What somebody writes who knows the order: seven steps as ours, and verl last.
 BY_HAND = "FROM {base}\n{runs}COPY toolkit/ /opt/verljob/\nCOPY verl/ /opt/verl/\n"
 # verl docker/rocm/Dockerfile.rocm_verl-0.3.0.post1: the source comes before what it needs.
@@ -112,8 +113,8 @@ def targets(base_reference: str) -> None:
     print(schedule.summary(outcomes))
 
 
-def checkout(folder: Path) -> Path:
-    """verl of verl.cpu:latest as a checkout."""
+def package(folder: Path) -> Path:
+    """verl of verl.cpu:latest as a checkout that has nothing else."""
     where = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
     place = daemon().containers.run("verl.cpu:latest", ["python3", "-c", where], remove=True).decode().split()[-1]
     container = daemon().containers.create("verl.cpu:latest", ["never-started"])
@@ -128,17 +129,20 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-def edit(runs: int) -> None:
+def edit(runs: int, checkout: Path | None) -> None:
     """A one-line edit of verl to an image: ours as a call and as a command, and others."""
     idle = idle_base()
     with tempfile.TemporaryDirectory() as place:
-        verl, hand, theirs = checkout(Path(place, "verl")), Path(place, "hand"), Path(place, "theirs")
+        verl, hand, theirs = Path(place, "verl"), Path(place, "hand"), Path(place, "theirs")
+        if checkout:
+            shutil.copytree(checkout, verl, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__"))
+        else:
+            package(verl)
         for folder, text in ((hand, BY_HAND), (theirs, OF_VERL)):
             folder.mkdir()
             (folder / "Dockerfile").write_text(text.format(base=idle, runs=RUNS))
+            shutil.copytree(verl, folder / "verl", symlinks=True)
         shutil.copytree(ROOT / "entrypoints", hand / "toolkit", ignore=shutil.ignore_patterns("__pycache__"))
-        for copy in (hand / "verl", theirs / "verl"):
-            shutil.copytree(verl, copy)
         spec, of = source.chosen(CPU, str(verl), False, lambda _: {})
 
         def edited() -> None:
@@ -151,8 +155,9 @@ def edit(runs: int) -> None:
 
         command = [sys.executable, "-m", "invoke", "build", "--platform=cpu", f"--verl={verl}", f"--base={idle}"]
         classic = [choose().client, "build", "--quiet", "--tag", f"{NAME}:classic", str(hand)]
+        spent = Spent()
         sides: Sides = {
-            "ours, as a call": ours,
+            "ours, as a call": lambda: spent.over(ours),
             "ours, as a command": partial(run, [*command, f"--tag={NAME}:command", "--progress=quiet"]),
             "by hand, BuildKit": partial(run, plain(hand, "hand"), choose().environment),
             "by hand, classic builder": partial(run, classic, {"DOCKER_BUILDKIT": "0"}),
@@ -160,8 +165,39 @@ def edit(runs: int) -> None:
         }
         for side in sides.values():
             side()
-        told("a one-line edit of verl", turns(sides, runs, edited))
-        print(f"  verl's layer as gzip, which is what a push of the edit sends: {_packed(verl) / 1e6:.2f} MB")
+        files = [path for path in verl.rglob("*") if path.is_file()]
+        told(f"a one-line edit of verl, of {len(files)} files", turns(sides, runs, edited))
+        print(f"  the report of an edit is {spent.share():.1%} of it: {1000 * spent.reporting_s():.0f} ms")
+        print(f"  verl's layer as gzip, which is what a push of the edit sends: {_packed(verl / 'verl') / 1e6:.2f} MB")
+
+
+class Spent:
+    """What of builds their reports take, after the image is there; what the engine's time is used for costs none."""
+
+    def __init__(self) -> None:
+        self.reports: list[float] = []
+        self.wholes: list[float] = []
+        for module, name in ((report, "make"), (report_files, "write"), (report_text, "summary")):
+            setattr(module, name, partial(self._timed, getattr(module, name)))
+
+    def over(self, build_: Callable[[], None]) -> None:
+        self.reports.append(0.0)
+        begun = time.monotonic()
+        build_()
+        self.wholes.append(time.monotonic() - begun)
+
+    def share(self) -> float:
+        return statistics.median(part / whole for part, whole in zip(self.reports, self.wholes))
+
+    def reporting_s(self) -> float:
+        return statistics.median(self.reports)
+
+    def _timed(self, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        begun = time.monotonic()
+        try:
+            return call(*arguments, **more)
+        finally:
+            self.reports[-1] += time.monotonic() - begun
 
 
 def _packed(folder: Path) -> int:
@@ -172,33 +208,55 @@ def _packed(folder: Path) -> int:
 
 
 def together(runs: int) -> None:
-    """SLEEPERS builds of SLEEP_S each, two at a time, against the time that two lines of them must take."""
+    """Builds at once against what they must take: the longest alone, or all CPU seconds over the cores."""
+    at_once("work, two at a time", "i=0; while [ $i -lt {n}000000 ]; do i=$((i+1)); done", schedule.JOBS, runs)
+    at_once("waiting, all at a time", "sleep {n}", len(LENGTHS), runs)
+
+
+def at_once(what: str, step: str, jobs: int, runs: int) -> None:
+    """One of the builds is as long as LENGTHS says, and stands last; each is measured alone before."""
     engine, debian = choose(), base.ensure()
+    ratios, wall, least = [], [], []
     with tempfile.TemporaryDirectory() as place:
 
         def one(number: int) -> str:
             folder = Path(place, str(number))
             folder.mkdir(exist_ok=True)
-            (folder / "Dockerfile").write_text(f"FROM {debian}\nRUN sleep {SLEEP_S} && echo {time.time_ns()}\n")
-            Running().watch(plain(folder, f"sleeper-{number}"), engine.environment, lambda _: None)
+            text = f"FROM {debian}\nRUN {step.format(n=LENGTHS[number])}; echo {time.time_ns()}\n"
+            (folder / "Dockerfile").write_text(text)
+            Running().watch(plain(folder, f"together-{number}"), engine.environment, lambda _: None)
             return ""
 
-        made = [schedule.Target(str(number), partial(one, number), {}) for number in range(SLEEPERS)]
-        sides: Sides = {"two at a time": partial(schedule.run, made), "one by one": partial(schedule.run, made, 1)}
-        found = turns(sides, runs)
-    told(f"{SLEEPERS} builds of {SLEEP_S} s", found)
-    least = SLEEPERS * SLEEP_S / schedule.JOBS
-    took = statistics.median(next(iter(found.values())))
-    print(f"  the least that two at a time can take is {least} s: {took / least:.2f} of it")
+        for _ in range(runs):
+            alone, busy_s = [], _busy_s()
+            for number in range(len(LENGTHS)):
+                begun = time.monotonic()
+                one(number)
+                alone.append(time.monotonic() - begun)
+            bound = max([*alone, (_busy_s() - busy_s) / (os.cpu_count() or 1)])
+            targets = [schedule.Target(str(each), partial(one, each), {}, alone[each]) for each in range(len(LENGTHS))]
+            begun = time.monotonic()
+            schedule.run(targets, jobs)
+            wall.append(time.monotonic() - begun)
+            least.append(bound)
+            ratios.append(wall[-1] / bound)
+    print(
+        f"{len(LENGTHS)} builds, {what}: {statistics.median(wall):.2f} s, the least {statistics.median(least):.2f} s: "
+        f"{statistics.median(ratios):.2f} of it ({min(ratios):.2f} to {max(ratios):.2f})",
+        flush=True,
+    )
+
+
+def _busy_s() -> float:
+    """CPU seconds of the whole machine since it started: nothing else should be going on."""
+    told = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    return sum(int(told[place]) for place in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
 
 
 def reported(runs: int) -> None:
     """What the report of verl.cpu takes, its layers looked at for the first time and again."""
     image, known = daemon().images.get("verl.cpu:latest"), Path(tempfile.mkdtemp())
     below = daemon().images.get(image.labels["verljob.base.id"])
-    from images import places, report, report_files
-    from images.buildlog import BuildLog
-
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
     facts: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
 
@@ -215,21 +273,24 @@ def reported(runs: int) -> None:
     shutil.rmtree(known)
 
 
-MEASURED = {"unchanged": unchanged, "edit": edit, "together": together, "report": reported}
+MEASURED = ("unchanged", "edit", "together", "report")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED))
+    parser.add_argument("--only", nargs="+", choices=MEASURED, default=MEASURED)
+    parser.add_argument("--checkout", type=Path, metavar="VERL", help="for edit: a checkout of verl's repository")
     parser.add_argument("--targets", metavar="BASE", help=argparse.SUPPRESS)
     given = parser.parse_args()
     os.environ["VERLJOB_DOCKER"] = choose().client
     if given.targets:
         targets(given.targets)
         return
+    of_a_source = partial(edit, checkout=given.checkout)
+    measures = dict(zip(MEASURED, (unchanged, of_a_source, together, reported)))
     for name in given.only:
-        MEASURED[name](given.runs)
+        measures[name](given.runs)
     for image in daemon().images.list(NAME):
         for tag in image.tags:
             daemon().images.remove(tag)
