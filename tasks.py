@@ -124,11 +124,8 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
         if stdout:
             say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
         else:
-            say(
-                "\n".join(
-                    map(str, [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)])
-                )
-            )
+            written = [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)]
+            say("\n".join(map(str, written)))
 
 
 @task(name="lock", help={"variant": "one cell; all of them without it"})
@@ -276,15 +273,13 @@ def push_image(
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        spec = catalog.find(platform, variant, rollout)
-        push = images_push.Push.of(spec, catalog, registry, image=image, tags=tag, force=force)
+        cell = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(cell, catalog, registry, image=image, tags=tag, force=force)
         uploaded = push.upload()
         if attest or key:
             _attest(uploaded, key)
-        for reference, digest in push.tag(uploaded).items():
-            say(f"{reference} {digest}")
-        for path in push.note(uploaded):
-            say(f"named in {path}")
+        say("\n".join(f"{reference} {digest}" for reference, digest in push.tag(uploaded).items()))
+        say("\n".join(f"named in {path}" for path in push.note(uploaded)))
 
 
 def _attest(uploaded: Mapping[str, str], key: str) -> None:
