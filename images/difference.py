@@ -9,7 +9,7 @@ from pathlib import Path
 
 from images import contents, packages
 from images.engine import local
-from images.report import mb
+from images.report_text import mb
 from images.tree import Tree, differing
 
 SHOWN = 20  # of each list on the terminal; a file has them all

@@ -54,7 +54,12 @@ class Ground:
         (folder / "Dockerfile").write_text(loader.from_string(TEMPLATE).render(spec=SPEC) + f"\n{more}")
         secret = self.folder / "pip"
         secret.write_text("[global]\n")
-        return [*labels.flags(labels.told(self.base, folder)), "--secret", f"id=pip,src={secret}", str(folder)]
+        return [
+            *labels.flags(labels.told(self.base, self.daemon.images.get(self.base), folder)),
+            "--secret",
+            f"id=pip,src={secret}",
+            str(folder),
+        ]
 
     def by_buildah(self, name: str, arguments: list[str]) -> str:
         """Build, and return the ID."""
