@@ -1,6 +1,6 @@
 """A cold build of verl.cpu beside a plain Dockerfile of the same packages: real apt and pip, and no network.
 
-    .venv/bin/python bench/cold.py [--runs 3]
+    .venv/bin/python bench/cold.py [--runs 3] [--only ours plain]
 
 What the lock names is downloaded once to .build/bench/cold; then index and mirror are a server of this machine, on
 another port each time, which no cache of pip knows. Each build has a base of its own, so that no layer fits. Ours is
@@ -57,12 +57,15 @@ ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 
 
 def download(files: Path) -> None:
-    """Everything that the lock names, by pip."""
+    """Everything that the lock names, by pip; a source archive under a name that tells package from version."""
     if not files.exists():
         new = files.with_name("new")
         shutil.rmtree(new, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--dest", str(new)]
         subprocess.run([*pip, "--quiet", "-r", str(lock.path(CPU))], check=True)
+        for archive in new.glob("*.tar.gz"):
+            name, _, version = archive.name.rpartition("-")
+            archive.rename(new / f"{name.replace('-', '_')}-{version}")
         new.rename(files)
 
 
@@ -110,24 +113,27 @@ def timed(make: Callable[[str, Site, Path], None]) -> float:
         return time.monotonic() - begun
 
 
+SIDES = {"ours": ours, "plain": plain}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    runs = parser.parse_args().runs
+    parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES))
+    given = parser.parse_args()
     os.environ["VERLJOB_DOCKER"] = choose().client
     (FOLDER / "debian").mkdir(parents=True, exist_ok=True)
     download(FOLDER / "files")
     lay_out(Site.here())
-    sides = {"ours": ours, "plain": plain}
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(runs):
-        for name in list(sides)[:: -1 if number % 2 else 1]:
-            found[name].append(timed(sides[name]))
+    found: dict[str, list[float]] = {name: [] for name in given.only}
+    for number in range(given.runs):
+        for name in given.only[:: -1 if number % 2 else 1]:
+            found[name].append(timed(SIDES[name]))
             print(f"{name}: {found[name][-1]:.1f} s", flush=True)
     medians = {name: statistics.median(times) for name, times in found.items()}
-    print(
-        f"ours {medians['ours']:.1f} s, plain {medians['plain']:.1f} s: {medians['ours'] / medians['plain']:.2f} of it"
-    )
+    if len(medians) == len(SIDES):
+        ratio = medians["ours"] / medians["plain"]
+        print(f"medians: ours {medians['ours']:.1f} s, which is {ratio:.2f} of the plain one's")
     for image in daemon().images.list(NAME):
         for tag in image.tags:
             daemon().images.remove(tag)

@@ -2,9 +2,9 @@
 
     .venv/bin/python bench/same_bytes.py [--folder DIR] [--sides one two compare]
 
-As root with buildah, faketime and the docker daemon: each side is `invoke build --platform cpu --reproducible`, some
-minutes and 4 GB. The second has umask 077, another account's name and home, and its clone and staging happen three days
-later (the steps inside see the machine's own clock, some minutes later). What is not the same is named by its path.
+As root with buildah and the docker daemon: each side is `invoke build --platform cpu --reproducible`, some minutes and
+4 GB. The second has another folder, umask 077, another account's name and home, and files that are three days younger;
+the steps inside see the machine's own clock, minutes later. What is not the same is named by its path.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ from images.tree import differences
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "verljob-bench-bytes"
 TOLD = 50
-LATER = ["faketime", "-f", "+3d"]
-# A folder, what stands before each command, the umask, and what the environment says.
-SIDES: dict[str, tuple[str, list[str], int, dict[str, str]]] = {
-    "one": ("a", [], 0o022, {}),
-    "two": ("elsewhere/deeper", LATER, 0o077, {"USER": "somebody", "LOGNAME": "somebody", "DONT_FAKE_MONOTONIC": "1"}),
+LATER_S = 3 * 24 * 3600
+# A folder, how much younger its files are, the umask, and what the environment says.
+SIDES: dict[str, tuple[str, int, int, dict[str, str]]] = {
+    "one": ("a", 0, 0o022, {}),
+    "two": ("elsewhere/deeper", LATER_S, 0o077, {"USER": "somebody", "LOGNAME": "somebody"}),
 }
 
 
 def build(side: str, folder: Path) -> None:
-    """Clone this checkout's commit, build, and print how long that took."""
-    place, before, umask, told = SIDES[side]
-    checkout, home = folder / place, folder / f"home-{side}"
+    """Clone this checkout's commit, or the first side's, build, and print how long that took."""
+    place, later_s, umask, told = SIDES[side]
+    checkout, home, first = folder / place, folder / f"home-{side}", folder / SIDES["one"][0]
     home.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **told, "HOME": str(home), "VERLJOB_DOCKER": choose().client}
-    clone = ["git", "clone", "--quiet", str(ROOT), str(checkout)]
-    build = [sys.executable, "-m", "invoke", "build", "--platform", "cpu", "--reproducible", "--tag", f"{NAME}:{side}"]
+    source = first if first.exists() else ROOT
+    invoke = [sys.executable, "-m", "invoke", "build", "--platform", "cpu", "--reproducible", "--tag", f"{NAME}:{side}"]
     begun = time.monotonic()
-    for argv, at in ((clone, folder), ([*build, "--progress", "plain"], checkout)):
-        subprocess.run([*before, *argv], cwd=at, env=environment, umask=umask, check=True)
+    subprocess.run(["git", "clone", "--quiet", source, checkout], env=environment, umask=umask, check=True)
+    for path in checkout.rglob("*"):
+        os.utime(path, times=(time.time() + later_s,) * 2, follow_symlinks=False)
+    subprocess.run([*invoke, "--progress", "plain"], cwd=checkout, env=environment, umask=umask, check=True)
     print(f"{side}: {daemon().images.get(f'{NAME}:{side}').id}, {time.monotonic() - begun:.0f} s", flush=True)
 
 
