@@ -66,7 +66,7 @@ def build(
         making = Making(spec, engine, reference, below, tags, folder, labels.told(reference, below, folder), builder)
         if not anyway and (image := freshness.find(making.key)):
             return _unchanged(image, tags, progress)
-        disk.for_build(spec, reference, tags[0], same_bytes=same_bytes)
+        disk.for_build(spec, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)
         words = [*(["--network", "none"] if site.offline else []), *site.secrets(spec, Path(private))]
         make = making.by_buildah if same_bytes else making.by_docker
         return make(words, progress, running or Running())
