@@ -86,11 +86,9 @@ def edit(runs: int, checkout: Path | None) -> None:
         spent.forget()
         files = [path for path in verl.rglob("*") if path.is_file()]
         told(f"a one-line edit of verl, of {len(files)} files", turns(sides, runs, edited))
-        after_s = statistics.median(spent.after)
-        print(
-            f"  ours has the image {1000 * after_s:.0f} ms earlier: report and record take {spent.share():.1%} of a call"
-        )
-        print(f"  verl's layer as gzip, which is what a push of the edit sends: {_packed(verl / 'verl') / 1e6:.2f} MB")
+        after_ms = 1000 * statistics.median(spent.after)
+        print(f"  ours has the image {after_ms:.0f} ms earlier: {spent.share():.1%} of a call for report and record")
+        print(f"  a push of the edit sends verl's layer, as gzip {_packed(verl / 'verl') / 1e6:.2f} MB")
 
 
 class Spent:
@@ -107,7 +105,7 @@ class Spent:
             self.after[-1] += time.monotonic() - begun
             return told
 
-        traces.Traces.leave = timed  # type: ignore[method-assign]
+        setattr(traces.Traces, "leave", timed)  # noqa: B010
 
     def over(self, build_: Callable[[], None]) -> None:
         self.after.append(0.0)
