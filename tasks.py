@@ -6,33 +6,59 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from invoke import Collection, Context, Exit, task
 
-from images import base as images_base
-from images import batch, bundling, difference, listing, pages, render, schedule, vocabulary
-from images import build as images_build
-from images import bundle as images_bundle
-from images import engine as images_engine
-from images import export as images_export
-from images import lock as images_lock
-from images import progress as displays
-from images import prune as images_prune
-from images import push as images_push
-from images import site as images_site
-from images import source as images_source
-from images.catalog import Catalog
 from images.errors import ImageError
-from slurm import check as slurm_check
-from slurm import demo as slurm_demo
-from slurm import doctor as slurm_doctor
-from slurm import explanation as slurm_explanation
-from slurm import testbed
 from slurm.errors import SlurmError
+
+
+class Later:
+    """Finds modules of ours so that each runs when it is first used: a task takes a few of them."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name.startswith(("images.", "slurm.")) else None
+        if spec and spec.loader:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def later() -> Iterator[None]:
+    """Only what is imported directly here: what those modules import runs with them, since threads may use it first."""
+    sys.meta_path.insert(0, Later)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(Later)
+
+
+with later():
+    from images import base as images_base
+    from images import batch, bundling, difference, listing, pages, render, schedule, vocabulary
+    from images import build as images_build
+    from images import catalog as images_catalog
+    from images import engine as images_engine
+    from images import export as images_export
+    from images import lock as images_lock
+    from images import order as images_order
+    from images import pins as images_pins
+    from images import prune as images_prune
+    from images import push as images_push
+    from images import site as images_site
+    from slurm import check as slurm_check
+    from slurm import demo as slurm_demo
+    from slurm import doctor as slurm_doctor
+    from slurm import explanation as slurm_explanation
+    from slurm import testbed
 
 ROOT = Path(__file__).parent
 SUITES = ["lint", "unit", "shell", "image", "cluster"]
@@ -73,9 +99,9 @@ def _debian() -> str:
 def demo(_: Context) -> None:
     """Build verl.cpu and train with it on a two-node rehearsal cluster, through sbatch."""
     with reported():
-        catalog = Catalog.read()
+        catalog = images_catalog.Catalog.read()
         spec = catalog.find(platform="cpu")
-        tags = images_build.names(spec, catalog)
+        tags = catalog.names(spec)
         say(f"build      {tags[0]}")
         images_build.build(spec, images_site.Site.here(), tags)
         code = slurm_demo.run(tags[0], _debian(), ROOT / ".build" / "demo", say=say)
@@ -86,30 +112,27 @@ def demo(_: Context) -> None:
 def show_images(_: Context, space: str = "") -> None:
     """Show the variants with their pins, and what is built here."""
     with reported():
-        say(listing.space(space) if space else listing.table(Catalog.read()))
+        say(listing.space(space) if space else listing.table(images_catalog.Catalog.read()))
 
 
 @task(name="render", help={"stdout": "print instead of writing dockerfiles/rendered/"})
 def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout: bool = False) -> None:
     """Render the Dockerfiles from the catalog and the templates: all of them, or one."""
     with reported():
-        catalog = Catalog.read()
+        catalog = images_catalog.Catalog.read()
         one = [catalog.find(platform, variant)] if platform or variant else []
         if stdout:
             say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
         else:
-            say(
-                "\n".join(
-                    map(str, [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)])
-                )
-            )
+            written = [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)]
+            say("\n".join(map(str, written)))
 
 
 @task(name="lock", help={"variant": "one cell; all of them without it"})
 def lock_variant(_: Context, variant: str = "") -> None:
     """Resolve again what the packages of a cell, or of all, pull, after a pin changed; needs a package index."""
     with reported():
-        catalog = Catalog.read()
+        catalog = images_catalog.Catalog.read()
         chosen = [images_lock.write(catalog.find(variant=variant))] if variant else images_lock.write_all(catalog)
         say("\n".join(map(str, chosen)))
 
@@ -126,12 +149,11 @@ def show_site(_: Context, site: str = "") -> None:
 @task(name="pins", help={"check": "read files alone", "update": "ask indexes, registries and mirrors again"})
 def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
     """Tell what is pinned and what is not known yet; 1 where something should be and is not."""
-    from images import pins
-
     with reported():
-        for line in pins.update(Catalog.read()) if update else ():
+        catalog = images_catalog.Catalog.read()
+        for line in images_pins.update(catalog) if update else ():
             say(line)
-        say(pins.check(Catalog.read()) if check or not update else "review: git diff images/, then invoke render")
+        say(images_pins.check(catalog) if check or not update else "review: git diff images/, then invoke render")
 
 
 @task(
@@ -182,21 +204,18 @@ def build_image(
     flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
     with reported():
         here = images_site.Site.here(site, **flags)
-        how: dict[str, Any] = {"anyway": anyway, "same_bytes": reproducible}
+        how: dict[str, Any] = {"anyway": anyway, "same_bytes": reproducible, "progress": progress}
         if all:
             batch.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
-            _build_all(platform, here, jobs=jobs, progress=progress, **how)
-        carried = images_bundle.Bundle.read(Path(bundle)) if bundle else None
-        catalog, variant = Catalog.read(), variant or (carried.variant if carried else "")
-        spec, of = images_source.chosen(catalog.find(platform, variant, rollout), verl, editable, here.git_environment)
-        tags = images_build.names(spec, catalog, tag)
-        with displays.choose(progress, tags[:1]) as shown:
-            say(images_build.build(spec, here, tags, from_base=base, bundle=carried, verl=of, progress=shown, **how))
+            _build_all(platform, here, jobs=jobs, **how)
+        asked: dict[str, Any] = {"tag": tag, "verl": verl, "editable": editable, "bundle": bundle}
+        order = images_order.Order.of(platform, variant, rollout, here, **asked)
+        say(order.build(here, from_base=base, **how))
 
 
 def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
     """Build a platform, or all; 1 where one failed."""
-    catalog = Catalog.read()
+    catalog = images_catalog.Catalog.read()
     outcomes = batch.build_all(batch.buildable(catalog.of(platform)), site, catalog, **settings)
     say(schedule.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
@@ -213,7 +232,7 @@ def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoRetu
 def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: str = "") -> None:
     """Write all that the build of a variant downloads into a folder, for `build --bundle` where there is no network."""
     with reported():
-        spec, here = Catalog.read().find(variant=variant), images_site.Site.here(site)
+        spec, here = images_catalog.Catalog.read().find(variant=variant), images_site.Site.here(site)
         say(str(bundling.make(spec, here, Path(output), from_base=base)))
 
 
@@ -253,25 +272,28 @@ def push_image(
 ) -> None:
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
-        catalog = Catalog.read()
-        spec = catalog.find(platform, variant, rollout)
-        push = images_push.Push.of(spec, catalog, registry, image=image, tags=tag, force=force)
+        catalog = images_catalog.Catalog.read()
+        cell = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(cell, catalog, registry, image=image, tags=tag, force=force)
         uploaded = push.upload()
         if attest or key:
-            from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
+            _attest(uploaded, key)
+        say("\n".join(f"{reference} {digest}" for reference, digest in push.tag(uploaded).items()))
+        say("\n".join(f"named in {path}" for path in push.note(uploaded)))
 
-            for path in attestation.attach(uploaded, key=Path(key) if key else None):
-                say(f"stated in {path}")
-        for reference, digest in push.tag(uploaded).items():
-            say(f"{reference} {digest}")
-        for path in push.note(uploaded):
-            say(f"named in {path}")
+
+def _attest(uploaded: Mapping[str, str], key: str) -> None:
+    """Attach what is stated of images to them, and tell the files."""
+    from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
+
+    for path in attestation.attach(uploaded, key=Path(key) if key else None):
+        say(f"stated in {path}")
 
 
 @task(
     name="export",
     help={
-        "format": f"by comma: {', '.join(images_export.FORMATS)}",
+        "format": "by comma: docker-archive, oci-archive, squashfs, apptainer, bake",
         "image": "an image of this machine in place of what build names",
         "base": "another base, for apptainer and bake",
         "wheelhouse": "folder with torch's CPU wheel, for apptainer and bake",
@@ -292,10 +314,10 @@ def export_image(
 ) -> None:
     """Write an image as files that other tools take, checked to hold what it holds, and print their names."""
     with reported():
-        catalog = Catalog.read()
+        catalog = images_catalog.Catalog.read()
         spec, asked = catalog.find(platform, variant, rollout), images_export.formats(format)
         folder = Path(output) if output else images_export.FOLDER / spec.variant
-        image = image or images_build.names(spec, catalog)[0]
+        image = image or catalog.names(spec)[0]
         request = images_export.Request(spec, asked, image, base, folder)
         for path in images_export.export(request, images_site.Site.here(wheelhouse=wheelhouse)):
             say(str(path))
@@ -305,7 +327,7 @@ def export_image(
 def prune_images(_: Context, yes: bool = False) -> None:
     """Show images and build cache of this toolkit that nothing of the catalog names any more, or remove them."""
     with reported():
-        old = images_prune.find(Catalog.read())
+        old = images_prune.find(images_catalog.Catalog.read())
         say(images_prune.remove(old) if yes else images_prune.shown(old))
 
 
@@ -398,9 +420,9 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
     from tests.faults import chaos as faults  # docker, Slurm and Ray are not asked for by the other tasks
 
     with reported():
-        catalog = Catalog.read()
+        catalog = images_catalog.Catalog.read()
         spec = catalog.find(platform="cpu")
-        tags = images_build.names(spec, catalog)
+        tags = catalog.names(spec)
         images_build.build(spec, images_site.Site.here(), tags)
         failed = faults.run(tags[0], _debian(), only=only, runtime=runtime, rounds=rounds, say=say)
     raise Exit(code=min(failed, 1))
@@ -444,7 +466,7 @@ def check_machine(_: Context, json: bool = False, show_env: bool = False, exclud
     raise Exit(code=code)
 
 
-@task(help={"nodes": f"compute nodes, 1 to {testbed.MAX_NODES}"})
+@task(help={"nodes": "compute nodes, 1 to 8"})
 def cluster_up(_: Context, nodes: int = 2) -> None:
     """Start a rehearsal cluster: a login node, a registry and compute nodes with engines of their own."""
     with reported():

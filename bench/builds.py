@@ -1,88 +1,38 @@
 """Builds beside what they are held against: unchanged images, a one-line edit of verl, several at once, the report.
 
-    .venv/bin/python bench/builds.py [--runs 5] [--only unchanged edit together report]
+    .venv/bin/python bench/builds.py [--runs 5] [--only unchanged edit together report] [--checkout VERL]
 
 On the base of these builds /bin/sh does nothing and ends well: what is timed is the builder, not pip. Ours is the
-rendered Dockerfile of verl.cpu, unchanged; verl is that of verl.cpu:latest, which must be here. Sides take turns, and
-medians are printed with their ratio.
+rendered Dockerfile of verl.cpu, unchanged; verl is that of verl.cpu:latest, which must be here, or a whole checkout of
+its repository, all of which the others copy. Sides take turns, and medians are printed with their ratio.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import io
 import os
 import shutil
-import statistics
 import sys
-import tarfile
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from images import base, build, schedule, source
+from bench.edits import edit
+from bench.sides import CPU, NAME, ROOT, idle_base, plain, told, turns
+from bench.together import together
+from images import places, report, report_files, schedule
+from images.buildlog import BuildLog
 from images.catalog import Catalog
 from images.engine import choose, daemon
 from images.process import run
-from images.progress import Progress
-from images.running import Running
 from images.site import Site
 
-ROOT = Path(__file__).resolve().parents[1]
-NAME = "verljob-bench"
-CPU = Catalog.read().find("cpu")
 TARGETS = 20
-SLEEPERS, SLEEP_S = 6, 3
-# What somebody writes who knows the order: seven steps as ours, and verl last.
-BY_HAND = "FROM {base}\n{runs}COPY toolkit/ /opt/verljob/\nCOPY verl/ /opt/verl/\n"
-# verl docker/rocm/Dockerfile.rocm_verl-0.3.0.post1: the source comes before what it needs.
-OF_VERL = "FROM {base}\nRUN 0\nCOPY . /opt/verl/\n{runs}"
-RUNS = "".join(f"RUN step {number}\n" for number in range(5))
-Sides = Mapping[str, Callable[[], object]]
-
-
-def turns(sides: Sides, runs: int, before: Callable[[], None] = lambda: None) -> dict[str, list[float]]:
-    """Seconds of each side, in turns; every other time in the other order."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(runs):
-        for name in list(sides)[:: -1 if number % 2 else 1]:
-            before()
-            begun = time.monotonic()
-            sides[name]()
-            found[name].append(time.monotonic() - begun)
-    return found
-
-
-def told(what: str, found: Mapping[str, list[float]]) -> None:
-    """A line for each side: median, range, and how much of it the first side takes."""
-    medians = {name: statistics.median(times) for name, times in found.items()}
-    first = next(iter(medians.values()))
-    print(what)
-    for name, times in found.items():
-        spread = f"{min(times):.2f} to {max(times):.2f}"
-        print(
-            f"  {name:24} {medians[name]:6.2f} s ({spread}), ours takes {first / medians[name]:.2f} of it", flush=True
-        )
-
-
-def idle_base() -> str:
-    """A Debian whose /bin/sh does nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "Dockerfile").write_text(f'FROM {base.ensure()}\nRUN ["cp", "/bin/true", "/bin/sh"]\n')
-        engine = choose()
-        run(engine.build_argv(["--tag", f"{NAME}:idle", folder]), engine.environment)
-    return f"{NAME}:idle"
-
-
-def plain(folder: Path, tag: str, *words: str) -> list[str]:
-    """`docker build` with BuildKit of a folder."""
-    return choose().build_argv(["--quiet", "--tag", f"{NAME}:{tag}", *words, str(folder)])
 
 
 def unchanged(runs: int) -> None:
@@ -111,100 +61,17 @@ def targets(base_reference: str) -> None:
     print(schedule.summary(outcomes))
 
 
-def checkout(folder: Path) -> Path:
-    """verl of verl.cpu:latest as a checkout."""
-    where = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
-    place = daemon().containers.run("verl.cpu:latest", ["python3", "-c", where], remove=True).decode().split()[-1]
-    container = daemon().containers.create("verl.cpu:latest", ["never-started"])
-    try:
-        chunks, _ = container.get_archive(place)
-        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-            archive.extractall(folder, filter="data")
-    finally:
-        container.remove()
-    for compiled in list(folder.rglob("__pycache__")):
-        shutil.rmtree(compiled)
-    return folder
-
-
-def edit(runs: int) -> None:
-    """A one-line edit of verl to an image: ours as a call and as a command, and others."""
-    idle = idle_base()
-    with tempfile.TemporaryDirectory() as place:
-        verl, hand, theirs = checkout(Path(place, "verl")), Path(place, "hand"), Path(place, "theirs")
-        for folder, text in ((hand, BY_HAND), (theirs, OF_VERL)):
-            folder.mkdir()
-            (folder / "Dockerfile").write_text(text.format(base=idle, runs=RUNS))
-        shutil.copytree(ROOT / "entrypoints", hand / "toolkit", ignore=shutil.ignore_patterns("__pycache__"))
-        for copy in (hand / "verl", theirs / "verl"):
-            shutil.copytree(verl, copy)
-        spec, of = source.chosen(CPU, str(verl), False, lambda _: {})
-
-        def edited() -> None:
-            for each in (verl / "verl", hand / "verl/verl", theirs / "verl/verl"):
-                with (each / "__init__.py").open("a") as file:
-                    file.write(f"# {time.time_ns()}\n")
-
-        def ours() -> None:
-            build.build(spec, Site.here(), [f"{NAME}:call"], from_base=idle, verl=of, progress=Progress())
-
-        command = [sys.executable, "-m", "invoke", "build", "--platform=cpu", f"--verl={verl}", f"--base={idle}"]
-        classic = [choose().client, "build", "--quiet", "--tag", f"{NAME}:classic", str(hand)]
-        sides: Sides = {
-            "ours, as a call": ours,
-            "ours, as a command": partial(run, [*command, f"--tag={NAME}:command", "--progress=quiet"]),
-            "by hand, BuildKit": partial(run, plain(hand, "hand"), choose().environment),
-            "by hand, classic builder": partial(run, classic, {"DOCKER_BUILDKIT": "0"}),
-            "verl's order, BuildKit": partial(run, plain(theirs, "theirs"), choose().environment),
-        }
-        for side in sides.values():
-            side()
-        told("a one-line edit of verl", turns(sides, runs, edited))
-        print(f"  verl's layer as gzip, which is what a push of the edit sends: {_packed(verl) / 1e6:.2f} MB")
-
-
-def _packed(folder: Path) -> int:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6), mode="w|") as archive:
-        archive.add(folder, ".")
-    return len(packed.getvalue())
-
-
-def together(runs: int) -> None:
-    """SLEEPERS builds of SLEEP_S each, two at a time, against the time that two lines of them must take."""
-    engine, debian = choose(), base.ensure()
-    with tempfile.TemporaryDirectory() as place:
-
-        def one(number: int) -> str:
-            folder = Path(place, str(number))
-            folder.mkdir(exist_ok=True)
-            (folder / "Dockerfile").write_text(f"FROM {debian}\nRUN sleep {SLEEP_S} && echo {time.time_ns()}\n")
-            Running().watch(plain(folder, f"sleeper-{number}"), engine.environment, lambda _: None)
-            return ""
-
-        made = [schedule.Target(str(number), partial(one, number), {}) for number in range(SLEEPERS)]
-        sides: Sides = {"two at a time": partial(schedule.run, made), "one by one": partial(schedule.run, made, 1)}
-        found = turns(sides, runs)
-    told(f"{SLEEPERS} builds of {SLEEP_S} s", found)
-    least = SLEEPERS * SLEEP_S / schedule.JOBS
-    took = statistics.median(next(iter(found.values())))
-    print(f"  the least that two at a time can take is {least} s: {took / least:.2f} of it")
-
-
 def reported(runs: int) -> None:
     """What the report of verl.cpu takes, its layers looked at for the first time and again."""
     image, known = daemon().images.get("verl.cpu:latest"), Path(tempfile.mkdtemp())
     below = daemon().images.get(image.labels["verljob.base.id"])
-    from images import places, report
-    from images.buildlog import BuildLog
-
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
+    facts: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
 
     def make() -> None:
-        made = report.make(
-            "bench", image, below, BuildLog(), engine="", ended="", seconds=0, dockerfile=text, inputs={}, folder=known
-        )
-        report.write(made, known)
+        last = report_files.read("bench", known)
+        made = report.make("bench", image, below, BuildLog(), last=last, base_history=below.history(), **facts)
+        report_files.write(made, known)
 
     def first() -> None:
         shutil.rmtree(places.KNOWN, ignore_errors=True)
@@ -214,21 +81,24 @@ def reported(runs: int) -> None:
     shutil.rmtree(known)
 
 
-MEASURED = {"unchanged": unchanged, "edit": edit, "together": together, "report": reported}
+MEASURED = ("unchanged", "edit", "together", "report")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED))
+    parser.add_argument("--only", nargs="+", choices=MEASURED, default=MEASURED)
+    parser.add_argument("--checkout", type=Path, metavar="VERL", help="for edit: a checkout of verl's repository")
     parser.add_argument("--targets", metavar="BASE", help=argparse.SUPPRESS)
     given = parser.parse_args()
     os.environ["VERLJOB_DOCKER"] = choose().client
     if given.targets:
         targets(given.targets)
         return
+    of_a_source = partial(edit, checkout=given.checkout)
+    measures: dict[str, Callable[[int], None]] = dict(zip(MEASURED, (unchanged, of_a_source, together, reported)))
     for name in given.only:
-        MEASURED[name](given.runs)
+        measures[name](given.runs)
     for image in daemon().images.list(NAME):
         for tag in image.tags:
             daemon().images.remove(tag)

@@ -82,7 +82,8 @@ class Crowd:
         """Wait until every node takes jobs, and install this checkout, a Python and the stand-in."""
         if not wait_until(self._idle, 60):
             raise LaunchFailed(f"not all of {self.nodes} nodes are idle:\n{self._container.logs(tail=30).decode()}")
-        self.host.put([CHECKOUT / "slurm", CHECKOUT / "entrypoints", FOLDER / "guide.sh"], WORK, user=SUBMITTER)
+        by_hand = [FOLDER / "by_hand.sh", FOLDER / "guide.sh"]
+        self.host.put([CHECKOUT / "slurm", CHECKOUT / "entrypoints", *by_hand], WORK, user=SUBMITTER)
         self.host.put([FOLDER / "standin_ray.py"], HOME, user=SUBMITTER)
         self.host.run(["bash", "-euc", INSTALL, "install", SITE], user=SUBMITTER, folder=HOME)
 

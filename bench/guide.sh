@@ -5,49 +5,32 @@
 #SBATCH --job-name=guide
 #SBATCH --ntasks-per-node=1
 set -uo pipefail
+# shellcheck source=bench/by_hand.sh
+. "$SLURM_SUBMIT_DIR/by_hand.sh"
 
 readonly NAME=guide_$SLURM_JOB_ID
 
-# usage: on NODE COMMAND...
-on() {
-    local -r node=$1
-    shift
-    srun --overlap --export=ALL --nodes=1 --ntasks=1 --nodelist="$node" "$@"
-}
-
-start_containers() {
-    srun --overlap --export=ALL --nodes="$SLURM_NNODES" --ntasks-per-node=1 bash -c "docker run --rm -d --network host \
-        --shm-size 1G --name $NAME --entrypoint tail $BENCH_IMAGE -f /dev/null > /dev/null"
-}
-
-start_ray() {
+# usage: form HEAD ADDRESS WORKER...
+form() {
     local -r head=$1 ip=$2
     shift 2
-    on "$head" docker exec "$NAME" ray start --head --node-ip-address="$ip" --port=6379 --dashboard-port=8266 \
-        --num-cpus 4 --num-gpus 1 --block > /dev/null &
+    start_ray "$head" "$NAME" --head --node-ip-address="$ip" --port=6379 --dashboard-port=8266 --block &
     sleep 10
     local worker
     for worker in "$@"; do
-        on "$worker" docker exec "$NAME" ray start --address "$ip:6379" --num-cpus 4 --num-gpus 1 --block > /dev/null &
+        start_ray "$worker" "$NAME" --address "$ip:6379" --block &
         sleep 5
     done
-}
-
-check() {
-    on "$1" docker exec "$NAME" python3 -c '
-import ray
-ray.init(address="auto", logging_level="ERROR")
-print("NODES", sum(node["Alive"] for node in ray.nodes()))'
 }
 
 _main() {
     local -a nodes
     mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-    start_containers
-    start_ray "${nodes[0]}" "$(on "${nodes[0]}" hostname --ip-address)" "${nodes[@]:1}"
-    check "${nodes[0]}"
+    start_containers "$NAME"
+    form "${nodes[0]}" "$(on "${nodes[0]}" hostname --ip-address)" "${nodes[@]:1}"
+    count_nodes "${nodes[0]}" "$NAME"
     printf 'CHECKED %s\n' "$(date +%s.%N)"
-    srun --overlap --export=ALL --ntasks-per-node=1 docker kill "$NAME" > /dev/null
+    everywhere docker kill "$NAME"
 }
 
 _main "$@"

@@ -107,7 +107,7 @@ def main() -> None:
         cluster.up("verljob-base:bookworm")
         image = cluster.push(options.image)
         cluster.sync_checkout()
-        scripts = [Path(__file__).with_name(f"{name}.sh") for name in options.against]
+        scripts = [Path(__file__).with_name(f"{name}.sh") for name in ("by_hand", *options.against)]
         cluster.host("login").put(scripts, "/home/submitter/verljob", user="submitter")
         for node in cluster.nodes:
             cluster.host(node).run(["docker", "pull", "--quiet", image], timeout_s=900)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from images import progress as displays
-from images import schedule
-from images.build import base_of, build, names, torch_of
+from images import report_files, schedule
+from images.build import base_of, build, torch_of
 from images.catalog import Catalog
 from images.engine import Engine, architecture, choose
 from images.errors import ImageError
 from images.running import Running
 from images.site import Site
 from images.spec import ImageSpec
+
+UNKNOWN_S = 150.0  # verl.cpu from its packages on, docs/benchmarks.md
 
 
 def build_all(
@@ -31,7 +34,7 @@ def build_all(
     Equal steps of builds that go on at the same time are run once by BuildKit itself.
     """
     running, engine = Running(), choose()
-    tags = {spec.variant: names(spec, catalog) for spec in specs}
+    tags = {spec.variant: catalog.names(spec) for spec in specs}
     display = displays.choose(progress, [tags[spec.variant][0] for spec in specs])
 
     def target(spec: ImageSpec) -> schedule.Target:
@@ -45,7 +48,8 @@ def build_all(
             progress=display,
             running=running,
         )
-        return schedule.Target(tags[spec.variant][0], make, needs(spec, site, engine))
+        name = tags[spec.variant][0]
+        return schedule.Target(name, make, needs(spec, site, engine), expected_s(spec, name))
 
     def over(outcome: schedule.Outcome) -> None:
         if outcome.error:
@@ -66,6 +70,12 @@ def needs(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[],
     if "torch" in spec.installs:
         found[f"torch {spec.installs['torch']} for Python {spec.python}"] = partial(torch_of, spec, site)
     return found
+
+
+def expected_s(spec: ImageSpec, name: str) -> float:
+    """What the last build of a name took; where there was none, a guess that compiling takes longer than all else."""
+    last = report_files.read(name)
+    return float(last["seconds"]) if last else math.inf if spec.replaces else UNKNOWN_S
 
 
 def refuse_alone(**flags: object) -> None:

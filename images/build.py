@@ -11,11 +11,10 @@ from pathlib import Path
 
 from docker.models.images import Image
 
-from images import base, context, disk, freshness, labels, report, reproducible, wheels
+from images import base, context, disk, freshness, labels, report_files, reproducible, wheels
 from images.bundle import Bundle
-from images.catalog import Catalog
 from images.compatibility import refuse_engine, refuse_impossible
-from images.engine import Engine, choose, daemon
+from images.engine import Engine, choose, daemon_version, local
 from images.errors import BaseUnreachable, BundleBroken
 from images.making import Making
 from images.progress import Progress, Whole
@@ -47,7 +46,7 @@ def build(
     builds even where nothing changed. The report goes to .build/reports.
     """
     refuse_impossible(spec)
-    refuse_engine(spec, daemon().version())
+    refuse_engine(spec, daemon_version())
     engine, progress = choose(), progress or Whole()
     builder = reproducible.builder() if same_bytes else freshness.by_docker(engine)
     if bundle:
@@ -59,21 +58,14 @@ def build(
         folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl)
         if bundle:
             bundle.lay_out(folder)
-        making = Making(spec, engine, reference, tags, folder, labels.told(reference, folder), builder)
+        below = local(reference)
+        making = Making(spec, engine, reference, below, tags, folder, labels.told(reference, below, folder), builder)
         if not anyway and (image := freshness.find(making.key)):
             return _unchanged(image, tags, progress)
         disk.for_build(spec, reference, tags[0], same_bytes=same_bytes)
         words = [*(["--network", "none"] if site.offline else []), *site.secrets(spec, Path(private))]
         make = making.by_buildah if same_bytes else making.by_docker
         return make(words, progress, running or Running())
-
-
-def names(spec: ImageSpec, catalog: Catalog, tag: str = "") -> list[str]:
-    """The references that a build gives its image: its own tag, and ``latest`` for the platform's default variant."""
-    if tag:
-        return [tag if ":" in tag else f"{spec.name}:{tag}"]
-    latest = [f"{spec.name}:latest"] if catalog.is_default(spec) and not spec.source else []
-    return [f"{spec.name}:{spec.tag}", *latest]
 
 
 def refuse_unfit(bundle: Bundle, spec: ImageSpec, from_base: str) -> None:
@@ -96,11 +88,11 @@ def torch_of(spec: ImageSpec, site: Site) -> list[Path]:
 
 def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     """A reference by which this machine has the base: ``asked``, or the catalog's, from where the site has it."""
+    if there := _at_hand(spec, asked, site):
+        return there
     if spec.base_made and not asked:
         return base.ensure(site.mirrored(spec.base), spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
     reference = asked or site.mirrored(spec.base_pinned)
-    if base.present(reference):
-        return reference
     try:
         base.pull(engine, reference)
     except BaseUnreachable:
@@ -111,8 +103,17 @@ def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     return reference
 
 
+def _at_hand(spec: ImageSpec, asked: str, site: Site) -> str:
+    """What ``base_of`` answers where nothing has to be fetched; nothing where something has."""
+    made = [site.mirrored(spec.base), spec.base_made] if spec.base_made else []
+    wanted = [asked] if asked else made or [site.mirrored(spec.base_pinned)]
+    return next(filter(base.present, wanted), "")
+
+
 def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str) -> str:
     """The base of a build; DiskTooSmall where it is not here and there is no room for it and what is built on it."""
+    if there := _at_hand(spec, asked, site):
+        return there
     wanted = asked or base.known(site.mirrored(spec.base_pinned), site.mirrored(spec.base), spec.base, spec.base_made)
     if not base.present(wanted):
         disk.for_build(spec, wanted, last)
@@ -131,6 +132,6 @@ def _unchanged(image: Image, tags: Sequence[str], progress: Progress) -> str:
     for tag in tags:
         if tag not in image.tags:
             image.tag(tag)
-    report.renew(tags[0], str(image.id))
+    report_files.renew(tags[0], str(image.id))
     progress.end(tags[0], f"unchanged, {image.id}")
     return str(image.id)

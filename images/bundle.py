@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from images import apt, context, lock, render, wheels
+from images import apt, checksum, context, lock, render, wheels
 from images.base import present
 from images.engine import Engine, daemon
 from images.errors import BundleBroken
@@ -26,7 +26,6 @@ BASE, WHEELS, DEBS, GIT = "base.tar", "wheels", "debs", "git"  # what lies in it
 PLACES = {WHEELS: "wheelhouse", DEBS: "debs", GIT: "git"}  # and where a context has it
 ALIAS = "verljob-bundle-base"  # a base's name in the archive: to load it moves no tag of this machine
 NAMED = 5  # of what is wrong, by name
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -118,20 +117,11 @@ def inputs(spec: ImageSpec) -> dict[str, str]:
     locked = lock.path(spec)
     return {
         "set of sources": hashlib.sha256(sources.encode()).hexdigest(),
-        "lock": hash_of(locked) if locked.is_file() else "",
+        "lock": checksum.of_file(locked) if locked.is_file() else "",
     }
 
 
 def hashes(folder: Path, names: list[str]) -> dict[str, str]:
     """The sha256 of files below a folder; several are read at once."""
     with ThreadPoolExecutor() as pool:
-        return dict(zip(names, pool.map(lambda name: hash_of(folder / name), names)))
-
-
-def hash_of(path: Path) -> str:
-    """The sha256 of a file, which may be larger than the memory."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return dict(zip(names, pool.map(lambda name: checksum.of_file(folder / name), names)))

@@ -72,6 +72,13 @@ class Catalog:
         """Whether the platform's ``latest`` is this variant."""
         return self.defaults.get(spec.platform) == spec.variant
 
+    def names(self, spec: ImageSpec, tag: str = "") -> list[str]:
+        """The references that a build gives its image: its own tag, and ``latest`` for a platform's default variant."""
+        if tag:
+            return [tag if ":" in tag else f"{spec.name}:{tag}"]
+        latest = [f"{spec.name}:latest"] if self.is_default(spec) and not spec.source else []
+        return [f"{spec.name}:{spec.tag}", *latest]
+
     def _named(self, variant: str, platform: str) -> ImageSpec:
         spec = self.variants.get(variant)
         if spec is None or platform not in ("", spec.platform):

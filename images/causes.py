@@ -38,7 +38,7 @@ def of_misses(
     return found
 
 
-def _own(stage: str, position: int, now: list[Instruction], old: list[Instruction], moved: list[str]) -> str:
+def _own(stage: str, position: int, now: Sequence[Instruction], old: Sequence[Instruction], moved: list[str]) -> str:
     """What of a step's own inputs changed, or nothing."""
     step = steps(now, stage)[position]
     before = steps(old, stage)[position : position + 1]
@@ -64,7 +64,7 @@ def words(before: str, after: str) -> str:
     return "; ".join(told[:NAMES_SHOWN])
 
 
-def settings(instructions: list[Instruction], stage: str, position: int) -> list[str]:
+def settings(instructions: Sequence[Instruction], stage: str, position: int) -> list[str]:
     """The settings that stand above a step in its stage."""
     found, seen = [], -1
     for each in (each for each in instructions if each.stage == stage):
@@ -76,6 +76,6 @@ def settings(instructions: list[Instruction], stage: str, position: int) -> list
     return found
 
 
-def _stage_moved(stage: str, now: list[Instruction], old: list[Instruction], moved: list[str]) -> bool:
+def _stage_moved(stage: str, now: Sequence[Instruction], old: Sequence[Instruction], moved: list[str]) -> bool:
     texts = [[each.text for each in found if each.stage == stage] for found in (now, old)]
     return texts[0] != texts[1] or any(each.reads(name) for each in steps(now, stage) for name in moved)

@@ -1,172 +1,104 @@
-"""What is in an image, path by path: out of the layers of its archive, to be held against another's.
-
-Archives are those of `docker save` and of the OCI layout (https://github.com/opencontainers/image-spec). Nothing is
-unpacked, so nobody has to be root. Times of files are no part of a comparison: two builds of one image may differ in
-them alone where an engine cannot set them.
-"""
+"""Everything that an image holds, as a tree: out of its archive, or as the engine keeps it."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
+import os
+import stat
 import tarfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from images.errors import ImageError
+from docker.models.images import Image
 
-WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
-BLOCK = 1 << 20
-KINDS = {
-    tarfile.DIRTYPE: "folder",
-    tarfile.SYMTYPE: "link",
-    tarfile.CHRTYPE: "device",
-    tarfile.BLKTYPE: "device",
-    tarfile.FIFOTYPE: "fifo",
+from images import checksum, layers, rootfs
+from images.tree import BLOCKS, CHARACTERS, FIFO, FILE, FOLDER, LINK, TYPES, Entry, Tree
+
+# The engine fills these when it starts a container, and an export has them.
+OF_THE_ENGINE = (".dockerenv", "dev", "proc", "sys", "etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/mtab")
+OF_TAR = {
+    tarfile.DIRTYPE: FOLDER,
+    tarfile.SYMTYPE: LINK,
+    tarfile.CHRTYPE: CHARACTERS,
+    tarfile.BLKTYPE: BLOCKS,
+    tarfile.FIFOTYPE: FIFO,
 }
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One path: kind, permissions, owner, and what it holds: a file's sha256, a link's target, a device's numbers."""
-
-    kind: str
-    mode: int
-    owner: tuple[int, int]
-    holds: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.mode:04o} {self.owner[0]}:{self.owner[1]} {self.holds[:80]}".rstrip()
-
-
-Tree = dict[str, Entry]
-
-
-def differences(one: Tree, other: Tree) -> list[str]:
-    """A line for each path that is not the same in both, by path."""
-    paths = sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
-    return [f"{path}: {one.get(path, 'missing')} | {other.get(path, 'missing')}" for path in paths]
+KINDS = {kind: name for name, kind in TYPES.items()}
 
 
 def of_archive(path: Path) -> Tree:
     """The tree that the layers of an image's archive make."""
-    tree: Tree = {}
+    tree: dict[str, Entry] = {}
     with tarfile.open(path) as archive:
-        for name in layers(archive):
-            with opened(archive, name) as layer:
-                tree = laid(tree, _entries(layer, tree))
+        for name in layers.names(archive):
+            with layers.opened(archive, name) as layer:
+                tree = layers.laid(tree, _members(layer, tree))
     return tree
 
 
-def layers(archive: tarfile.TarFile) -> list[str]:
-    """The members that are the image's layers, lowest first."""
-    names = archive.getnames()
-    if "manifest.json" in names:  # docker's; since 25 an OCI layout lies beside it
-        return [str(name) for name in _parsed(archive, "manifest.json")[0]["Layers"]]
-    if "index.json" in names:
-        digest = _parsed(archive, "index.json")["manifests"][0]["digest"]
-        return [_blob(each["digest"]) for each in _parsed(archive, _blob(digest))["layers"]]
-    raise ImageError(f"{archive.name!r} is no archive of an image: neither manifest.json nor index.json is in it")
+def of_image(image: Image) -> Tree:
+    """What an image of the engine holds, but for what the engine fills.
+
+    Read as rootfs reads: from the layers' folders where this account may, else from the engine's export.
+    """
+    if folders := rootfs.layers(image):
+        try:
+            return of_folders(folders)
+        except PermissionError:  # a rootless engine's files of other accounts
+            pass
+    with rootfs.exported(image) as archive:
+        return of_export(archive)
 
 
-def opened(archive: tarfile.TarFile, name: str) -> tarfile.TarFile:
-    """A layer, compressed or not."""
-    return tarfile.open(fileobj=archive.extractfile(name), mode="r:*")
+def of_folders(folders: list[Path]) -> Tree:
+    """The tree of layers that lie on this machine, top first. Files are not read.
+
+    The owner is told to root alone: a rootless engine shifts every uid.
+    """
+    is_root = os.geteuid() == 0
+    found = rootfs.everything("", [str(each) for each in folders])
+    return {path: _placed(place, is_root) for path, place, _ in found if not _is_engines(path)}
 
 
-def diff_ids(path: Path) -> list[str]:
-    """The digests of an archive's layers as they are without compression, by which an engine knows them."""
-    found = []
-    with tarfile.open(path) as archive:
-        for name in layers(archive):
-            raw = archive.extractfile(name)
-            assert raw
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            found.append(f"sha256:{digest_of(gzip.GzipFile(fileobj=raw) if packed else raw)}")
-    return found
+def of_export(archive: tarfile.TarFile) -> Tree:
+    """The tree of one archive of a whole file system, which may be a stream."""
+    return {path: entry for path, _, entry in _members(archive, {}) if not _is_engines(path)}
 
 
-def laid(below: dict[str, T], layer: Iterable[tuple[str, bool, T]]) -> dict[str, T]:
-    """What is seen when a layer (path, whether it is a folder, its entry) lies over what is below."""
-    above, hidden, emptied = {}, set(), set()
-    for path, is_folder, entry in layer:
-        name = PurePosixPath(path).name
-        parent = path[: len(path) - len(name)]
-        if name == OPAQUE:
-            emptied.add(parent)
-        elif name.startswith(WHITEOUT):
-            hidden.add(parent + name[len(WHITEOUT) :])
-        else:
-            above[path] = entry
-            if not is_folder:
-                hidden.add(path)
-    return {path: each for path, each in below.items() if not _covered(path, hidden, emptied)} | above
+def _placed(place: str, is_root: bool) -> Entry:
+    state = os.lstat(place)
+    kind, mode = KINDS[stat.S_IFMT(state.st_mode)], stat.S_IMODE(state.st_mode)
+    owner = (state.st_uid, state.st_gid) if is_root else None
+    if kind == FILE:
+        return Entry(kind, mode, owner, size=state.st_size, place=place)
+    if kind in (CHARACTERS, BLOCKS):
+        return Entry(kind, mode, owner, f"{os.major(state.st_rdev)},{os.minor(state.st_rdev)}")
+    return Entry(kind, mode, owner, os.readlink(place) if kind == LINK else "")
 
 
-def _covered(path: str, hidden: set[str], emptied: set[str]) -> bool:
-    if path in hidden:
-        return True
-    parts = path.split("/")
-    parents = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-    return any(each in hidden or f"{each}/" in emptied for each in parents)
-
-
-def plain(path: str) -> str:
-    """A member's path as from the root folder."""
-    return path.removeprefix("./").strip("/")
-
-
-def members(layer: tarfile.TarFile) -> Iterator[tuple[str, bool, tarfile.TarInfo]]:
-    """A layer's members for ``laid``, in their order; the root folder itself is none."""
-    for member in layer:
-        path = plain(member.name)
-        if path not in ("", "."):
-            yield path, member.isdir(), member
-
-
-def _entries(layer: tarfile.TarFile, below: Tree) -> Iterator[tuple[str, bool, Entry]]:
-    seen: Tree = {}
-    for path, is_folder, member in members(layer):
+def _members(archive: tarfile.TarFile, below: Mapping[str, Entry]) -> Iterator[tuple[str, bool, Entry]]:
+    """The entries of an archive for ``layers.laid``; a hard link is what it links to, here or below."""
+    seen: dict[str, Entry] = {}
+    for path, is_folder, member in layers.members(archive):
         if member.islnk():
-            target = plain(member.linkname)
+            target = layers.plain(member.linkname)
             entry = seen.get(target) or below[target]
         else:
-            entry = Entry(*_attributes(member), _holds(layer, member))
+            entry = _packed(archive, member)
         seen[path] = entry
         yield path, is_folder, entry
 
 
-def _attributes(member: tarfile.TarInfo) -> tuple[str, int, tuple[int, int]]:
-    mode = 0o777 if member.issym() else member.mode & 0o7777
-    return KINDS.get(member.type, "file"), mode, (member.uid, member.gid)
+def _packed(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
+    kind = OF_TAR.get(member.type, FILE)
+    mode, holds = member.mode & 0o7777, ""
+    if kind == LINK:
+        mode, holds = 0o777, member.linkname  # no mode of a link means anything, and engines write several
+    elif kind in (CHARACTERS, BLOCKS):
+        holds = f"{member.devmajor},{member.devminor}"
+    elif content := archive.extractfile(member):
+        holds = checksum.of(content)
+    return Entry(kind, mode, (member.uid, member.gid), holds, member.size if kind == FILE else 0)
 
 
-def _holds(layer: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    if member.isreg():
-        content = layer.extractfile(member)
-        return digest_of(content) if content else ""
-    if member.ischr() or member.isblk():
-        return f"{'c' if member.ischr() else 'b'} {member.devmajor},{member.devminor}"
-    return member.linkname if member.issym() else ""
-
-
-def digest_of(file: IO[bytes] | gzip.GzipFile) -> str:
-    """The sha256 of what is left in a file, in hex."""
-    digest = hashlib.sha256()
-    while block := file.read(BLOCK):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def _parsed(archive: tarfile.TarFile, name: str) -> Any:
-    file = archive.extractfile(name)
-    return json.loads(file.read()) if file else None
-
-
-def _blob(digest: str) -> str:
-    return f"blobs/{digest.replace(':', '/')}"
+def _is_engines(path: str) -> bool:
+    return path.startswith(tuple(f"{each}/" for each in OF_THE_ENGINE)) or path in OF_THE_ENGINE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -11,15 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from images import apt, source
+from images import apt, digests, source
 from images import lock as locks
 from images.errors import ImageError
 from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
+from images.staging import Staging
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGED = ROOT / ".build" / "images"
 STEPS = ("guard.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
+PYCACHE = "__pycache__"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 
 
@@ -35,31 +36,33 @@ def alone(spec: ImageSpec) -> Iterator[None]:
 def stage(
     spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None = None, verl: source.Source | None = None
 ) -> Path:
-    """Fill ``.build/images/<variant>`` anew and return it; ``lock`` takes the place of the variant's own.
+    """Make ``.build/images/<variant>`` what it should be, and return it; ``lock`` takes the place of the variant's own.
 
     ``verl`` is the source that takes the place of the release's.
     """
     folder = STAGED / spec.variant
-    shutil.rmtree(folder, ignore_errors=True)
-    for each in ("steps", "wheelhouse", "debs", "git", "toolkit/python"):
-        (folder / each).mkdir(parents=True)
-    (folder / "Dockerfile").write_text(dockerfile(spec), encoding="utf-8")
-    for step in STEPS:
-        shutil.copy2(TEMPLATES / step, folder / "steps")
-    (folder / "apt.txt").write_text(apt.text(spec), encoding="utf-8")
-    rest, of_verl = locks.without((lock or locks.path(spec.released)).read_text(encoding="utf-8"), "verl")
-    (folder / "lock.txt").write_text(rest, encoding="utf-8")
-    (folder / "verl.txt").write_text(of_verl, encoding="utf-8")
-    for wheel in wheels:
-        link(wheel, folder / "wheelhouse" / wheel.name)
-    if verl:
-        source.stage(verl, folder / "verl")
-    _stage_toolkit(spec, folder / "toolkit")
-    manifest = image_manifest(spec, base, toolkit_revision(folder / "toolkit"))
-    told = folder / "toolkit/image.json"
-    told.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    told.chmod(0o644)
+    with Staging(folder, digests.at(STAGED / "digests.json"), staged_digests(folder)) as staging:
+        for each in ("wheelhouse", "debs", "git"):
+            staging.folder(each)
+        staging.text("Dockerfile", dockerfile(spec))
+        for step in STEPS:
+            staging.file(f"steps/{step}", str(TEMPLATES / step))
+        staging.text("apt.txt", apt.text(spec))
+        rest, of_verl = locks.without((lock or locks.path(spec.released)).read_text(encoding="utf-8"), "verl")
+        staging.text("lock.txt", rest)
+        staging.text("verl.txt", of_verl)
+        for wheel in wheels:
+            staging.link(f"wheelhouse/{wheel.name}", wheel)
+        if verl:
+            source.stage(verl, staging, "verl")
+        revision = _stage_toolkit(spec, staging, "toolkit")
+        staging.text("toolkit/image.json", json.dumps(image_manifest(spec, base, revision), indent=1) + "\n")
     return folder
+
+
+def staged_digests(folder: Path) -> digests.Digests:
+    """The digests of what is staged in a folder, as they are remembered beside it."""
+    return digests.at(folder.with_name(f"{folder.name}.digests.json"))
 
 
 def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object]:
@@ -75,34 +78,23 @@ def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object
     }
 
 
-def toolkit_revision(folder: Path) -> str:
-    """12 hex digits that change with every byte of the toolkit's files, and with nothing else."""
-    return tree_digest(folder)[:12]
-
-
-def tree_digest(folder: Path) -> str:
-    """The sha256 over the paths and contents of a folder's files."""
-    digest, top = hashlib.sha256(), f"{folder}/"
-    # Strings, since this is done for every image that may be unchanged, and Path takes three times as long.
-    for path in sorted(os.path.join(place, name) for place, _, names in os.walk(folder) for name in names):
-        with open(path, "rb") as file:
-            content = file.read()
-        digest.update(f"{path.removeprefix(top)}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def _stage_toolkit(spec: ImageSpec, folder: Path) -> None:
-    source = ROOT / "entrypoints"
-    if not (source / "entrypoint.sh").is_file():
-        raise ImageError(f"{source / 'entrypoint.sh'} is missing: build from a complete checkout")
-    for path in sorted(path for path in source.iterdir() if path.is_file()):
-        shutil.copyfile(path, folder / path.name)
+def _stage_toolkit(spec: ImageSpec, staging: Staging, name: str) -> str:
+    """Stage the toolkit; 12 hex digits that change with every byte of its files, and with nothing else."""
+    toolkit = ROOT / "entrypoints"
+    if not (toolkit / "entrypoint.sh").is_file():
+        raise ImageError(f"{toolkit / 'entrypoint.sh'} is missing: build from a complete checkout")
+    for path in toolkit.iterdir():
+        if path.is_file():
+            staging.file(f"{name}/{path.name}", str(path), _mode(path.name))
     for package in PACKAGES.get(spec.platform, ("verl_node",)):
-        shutil.copytree(source / package, folder / "python" / package, ignore=shutil.ignore_patterns("__pycache__"))
-    # A checkout's own modes and umask do not count: an image is the same from every checkout, readable by every uid.
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() or path.suffix == ".sh" else 0o644)
+        mode = lambda each, _: _mode(each)  # noqa: E731
+        staging.tree(f"{name}/python/{package}", str(toolkit / package), PYCACHE.__eq__, mode)
+    return staging.digest(name)[:12]
+
+
+def _mode(name: str) -> int:
+    """A checkout's own modes do not count: an image is the same from every checkout, readable by every uid."""
+    return 0o755 if name.endswith(".sh") else 0o644
 
 
 def link(source: Path | str, target: Path | str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from images import inventory, packages
+from images import contents, packages
 from images.engine import local
-from images.report import mb
+from images.report_text import mb
+from images.tree import Tree, differing
 
 SHOWN = 20  # of each list on the terminal; a file has them all
 
@@ -38,7 +38,7 @@ def between(first: str, second: str) -> Difference:
     """Compare two images of this machine; only what their layers hold, nothing of them is run."""
     a, b = local(first), local(second)
     kept = of_packages(packages.inside(a), packages.inside(b))
-    return Difference(kept, of_files(inventory.of(a), inventory.of(b)), (a.attrs["Size"], b.attrs["Size"]))
+    return Difference(kept, of_files(contents.of_image(a), contents.of_image(b)), (a.attrs["Size"], b.attrs["Size"]))
 
 
 def of_packages(first: Sequence[packages.Package], second: Sequence[packages.Package]) -> list[Change]:
@@ -51,14 +51,12 @@ def of_packages(first: Sequence[packages.Package], second: Sequence[packages.Pac
     ]
 
 
-def of_files(first: inventory.Inventory, second: inventory.Inventory) -> list[Change]:
+def of_files(first: Tree, second: Tree) -> list[Change]:
     """Files, folders and links that came, went or differ, the largest difference first."""
     found = []
-    for path in {*first, *second}:
-        a, b = first.get(path), second.get(path)
-        if a is None or b is None or not a.same(b):
-            size = (b.size if b else 0) - (a.size if a else 0)
-            found.append(Change(f"/{path}", _told(a), _told(b), size))
+    for path, a, b in differing(first, second):
+        size = (b.size if b else 0) - (a.size if a else 0)
+        found.append(Change(f"/{path}", str(a or ""), str(b or ""), size))
     return sorted(found, key=lambda change: (-abs(change.bytes), change.what))
 
 
@@ -84,11 +82,3 @@ def write(difference: Difference, path: Path) -> None:
 
 def _kind(package: packages.Package) -> str:
     return package.purl.removeprefix("pkg:").partition("/")[0]
-
-
-def _told(entry: inventory.Entry | None) -> str:
-    if entry is None:
-        return ""
-    if stat.S_ISREG(entry.mode):
-        return f"{stat.filemode(entry.mode)} {entry.size} bytes{f' {entry.digest[:8]}' if entry.digest else ''}"
-    return f"{stat.filemode(entry.mode)} {entry.target}".strip()

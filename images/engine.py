@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound
@@ -83,16 +85,14 @@ def clients(environment: Mapping[str, str]) -> Iterator[str]:
 @lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
     """The engine of this client, or why it is none; asked once a process."""
-    try:
-        version = run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
-    except CommandFailed as failure:
-        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+    with ThreadPoolExecutor(1) as beside:
+        plugin = beside.submit(run, [client, "buildx", "version"], timeout_s=30)
         try:
-            version = run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
-        except CommandFailed:
+            version = _version(client)
+        except CommandFailed as failure:
             return None, str(failure)
     try:
-        run([client, "buildx", "version"], timeout_s=30)
+        plugin.result()
         return Engine(client, version, buildx=True), ""
     except CommandFailed:
         pass
@@ -102,11 +102,21 @@ def probe(client: str) -> tuple[Engine | None, str]:
     return None, f"client {version} without the buildx plugin"
 
 
+def _version(client: str) -> str:
+    try:
+        return run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
+    except CommandFailed:
+        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+        return run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
+
+
 @lru_cache(maxsize=1)
 def daemon() -> docker.DockerClient:
     """The daemon, through docker-py; EngineMissing when none answers."""
     try:
         client = docker.from_env(timeout=120)
+        # requests would look for proxies and a .netrc at each request, which takes longer than the request.
+        client.api.trust_env = not client.api.base_url.startswith("http+docker")  # a socket of this machine
         client.ping()
     except DockerException as silence:
         raise EngineMissing(
@@ -116,9 +126,14 @@ def daemon() -> docker.DockerClient:
 
 
 @lru_cache(maxsize=1)
+def daemon_version() -> dict[str, Any]:
+    """What the daemon says of itself; asked once a process."""
+    return dict(daemon().version())
+
+
 def architecture() -> str:
     """The processor for which the daemon builds, by Go's name, which is Debian's, too."""
-    return str(daemon().version()["Arch"])
+    return str(daemon_version()["Arch"])
 
 
 def local(reference: str) -> Image:

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from docker.models.images import Image
 
-from images import blueprint, contents, context, disk, squashfs
+from images import blueprint, contents, context, disk, layers, pseudo, squashfs
 from images.engine import local
 from images.errors import ImageError, ToolMissing
 from images.process import run
 from images.site import Site
 from images.spec import ImageSpec
+from images.tree import differences
 
 FOLDER = context.ROOT / ".build" / "export"
 ARCHIVES = {"docker-archive": "docker.tar", "oci-archive": "oci.tar", "squashfs": "sqsh"}
@@ -106,7 +107,7 @@ def _oci_archive(image: Image, reference: str, path: Path) -> None:
 
 
 def _check_layers(image: Image, path: Path) -> None:
-    if (found := contents.diff_ids(path)) != (wanted := image.attrs["RootFS"]["Layers"]):
+    if (found := layers.diff_ids(path)) != (wanted := image.attrs["RootFS"]["Layers"]):
         raise ImageError(f"{path.name} came out with other layers than {image.id}: {found} in place of {wanted}")
 
 
@@ -115,7 +116,7 @@ def _squashfs(image: Image, reference: str, path: Path) -> None:
     archive = path.with_suffix(".tar")
     _docker_archive(image, reference, archive)
     own = squashfs.make(archive, image.attrs["Config"], int(created.timestamp()), path)
-    differing = contents.differences(contents.of_archive(archive), squashfs.read(path))
+    differing = differences(contents.of_archive(archive), pseudo.read(path))
     if wrong := [line for line in differing if line.partition(": ")[0] not in own]:
         listed = "\n".join(wrong[:10])
         raise ImageError(f"{path.name} came out with {len(wrong)} paths other than in {reference}:\n{listed}")

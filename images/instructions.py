@@ -5,7 +5,9 @@ images/steps.py reads the text; here it is told as an engine tells of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from images.steps import Step
 from images.steps import parse as parse_steps
@@ -36,22 +38,23 @@ class Instruction:
         return any(each in (".", "") or f"{path}/".startswith(f"{each}/") for each in self.sources)
 
 
-def parse(dockerfile: str) -> list[Instruction]:
+@lru_cache(maxsize=8)
+def parse(dockerfile: str) -> tuple[Instruction, ...]:
     """The instructions of a text in order; those above the first FROM belong to the stage ``''``."""
-    stage, stages, found = "", 0, []
+    stage, stages, found = "", 0, list[Instruction]()
     for step in parse_steps(dockerfile):
         if step.name == "FROM":
             stage, stages = step.alias or f"stage-{stages}", stages + 1
         found.append(Instruction(stage, str(step), *_reads(step)))
-    return found
+    return tuple(found)
 
 
-def final_stage(instructions: list[Instruction]) -> str:
+def final_stage(instructions: Sequence[Instruction]) -> str:
     """The stage that becomes the image."""
     return instructions[-1].stage
 
 
-def steps(instructions: list[Instruction], stage: str) -> list[Instruction]:
+def steps(instructions: Sequence[Instruction], stage: str) -> list[Instruction]:
     """The instructions of a stage that BuildKit counts."""
     return [each for each in instructions if each.stage == stage and each.is_step]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from docker.errors import ImageNotFound
 
-from images.build import names
 from images.catalog import Catalog
 from images.engine import daemon, local
 from images.errors import EngineMissing
@@ -26,7 +25,7 @@ def _paragraph(catalog: Catalog, spec: ImageSpec) -> str:
     default = f" (default of --platform {spec.platform})" if catalog.is_default(spec) else ""
     lines = [
         f"{spec.variant}{default}: {spec.summary}",
-        f"  image  {', '.join(names(spec, catalog))}, {_here(names(spec, catalog)[0])}",
+        f"  image  {', '.join(catalog.names(spec))}, {_here(catalog.names(spec)[0])}",
         f"  base   {spec.base}",
         f"  pins   {', '.join(f'{name} {spec.pins[name]}' for name in SHOWN if name in spec.pins)}",
     ]

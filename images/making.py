@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
-from images import freshness, labels, record, report, reproducible
+from docker.models.images import Image
+
+from images import context, freshness, labels, record, report, report_files, report_text, reproducible
 from images.buildlog import BuildahLog, BuildLog
 from images.engine import Engine, daemon
 from images.progress import Progress
@@ -23,6 +27,7 @@ class Making:
     spec: ImageSpec
     engine: Engine
     reference: str
+    base: Image
     tags: Sequence[str]
     folder: Path
     facts: Mapping[str, str]
@@ -31,10 +36,14 @@ class Making:
     @cached_property
     def inputs(self) -> dict[str, str]:
         """Everything that decides what is made."""
-        return freshness.inputs(self.folder, str(daemon().images.get(self.reference).id), self.builder, self.facts)
+        known = context.staged_digests(self.folder)
+        found = freshness.inputs(self.folder, str(self.base.id), self.builder, self.facts, known)
+        known.keep()
+        return found
 
-    @property
+    @cached_property
     def key(self) -> str:
+        """One digest over the inputs."""
         return freshness.key(self.inputs)
 
     @cached_property
@@ -80,24 +89,23 @@ class Making:
             log.feed(line)
             progress.line(self.tags[0], line, log)
 
-        build(each)
+        with ThreadPoolExecutor(1) as beside:
+            known = beside.submit(self._known)
+            build(each)
         image = daemon().images.get(self.tags[0])
         freshness.keep(self.key, str(image.id))
-        made = report.make(
-            self.tags[0],
-            image,
-            daemon().images.get(self.reference),
-            log,
-            engine=by,
-            ended=record.now(),
-            seconds=time.monotonic() - begun,
-            dockerfile=self.dockerfile,
-            inputs=self.inputs,
-        )
-        progress.end(self.tags[0], f"{report.summary(made)}\n  report {report.write(made)}")
+        made_of, told = known.result()
+        told |= {"engine": by, "ended": record.now(), "seconds": time.monotonic() - begun}
+        made = report.make(self.tags[0], image, self.base, log, dockerfile=self.dockerfile, inputs=self.inputs, **told)
+        progress.end(self.tags[0], f"{report_text.summary(made)}\n  report {report_files.write(made)}")
         if not record.read(str(image.id)):
-            record.write(
-                str(image.id),
-                record.predicate(self.spec, self.engine, self.reference, self.folder, started, buildah=buildah),
-            )
+            facts = {"started": started, "buildah": buildah}
+            stated = record.predicate(self.spec, self.engine, self.reference, self.folder, made_of, **facts)
+            record.write(str(image.id), stated)
         return str(image.id)
+
+    def _known(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """For record and report what can be known before there is an image: the engine's time is used for it."""
+        report_text.template()
+        told = {"last": report_files.read(self.tags[0]), "base_history": self.base.history()}
+        return record.dependencies(self.spec, self.reference, self.base, self.folder, self.inputs), told

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from images.build import names
 from images.catalog import Catalog
 from images.errors import CatalogError
 from images.spec import ImageSpec
@@ -39,7 +38,7 @@ def tags(catalog: Catalog) -> str:
     rows = []
     for spec in catalog.variants.values():
         pins = [spec.pins[name] for name in ("python", "torch", "ray")]
-        image = " ".join(f"`{name}`" for name in names(spec, catalog))
+        image = " ".join(f"`{name}`" for name in catalog.names(spec))
         rows.append([image, f"`{spec.variant}`", *pins, engine(spec), ", ".join(spec.gpus), recipes(spec)])
     return _table(["image", "cell", "Python", "torch", "Ray", "rollout", "GPUs", "recipes"], rows)
 

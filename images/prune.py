@@ -14,7 +14,6 @@ from typing import Any
 from docker.models.images import Image
 
 from images import record
-from images.build import names
 from images.catalog import Catalog
 from images.engine import choose, daemon
 from images.process import run
@@ -36,7 +35,7 @@ class Old:
 
 def find(catalog: Catalog, label: str = LABEL) -> Old:
     """What is old here; images that a container uses, and records in use, are not."""
-    current = {name for spec in catalog.variants.values() for name in names(spec, catalog)}
+    current = {name for spec in catalog.variants.values() for name in catalog.names(spec)}
     used = {
         container.attrs["ImageID"] for container in daemon().containers.list(all=True, ignore_removed=True, sparse=True)
     }

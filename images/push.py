@@ -16,7 +16,6 @@ from pathlib import Path
 from docker.models.images import Image
 
 from images import attachments
-from images.build import names
 from images.catalog import Catalog
 from images.context import ROOT
 from images.engine import Engine, choose, daemon, local
@@ -45,7 +44,7 @@ class Push:
         cls, spec: ImageSpec, catalog: Catalog, registries: str, *, image: str = "", tags: str = "", force: bool = False
     ) -> Push:
         """What `invoke push` is asked for; ``registries`` (HOST[:PORT][/PATH]) and ``tags`` by comma."""
-        usual = names(spec, catalog)
+        usual = catalog.names(spec)
         wanted = _words(tags) or [name.rpartition(":")[2] for name in usual]
         repositories = [f"{each.rstrip('/')}/{spec.name}" for each in _words(registries)]
         return cls(local(image or usual[0]), spec.tag, repositories, wanted, force)

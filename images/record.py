@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from docker.models.images import Image
 
-from images.context import tree_digest
-from images.engine import Engine, daemon
+from images import freshness
+from images.engine import Engine, daemon_version
 from images.errors import CommandFailed
 from images.process import run
 from images.spec import ImageSpec
@@ -40,7 +40,7 @@ def write(image_id: str, predicate: dict[str, Any], folder: Path | None = None) 
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{uuid4().hex}")
-        new.write_text(json.dumps(predicate, indent=1), encoding="utf-8")
+        new.write_text(json.dumps(predicate), encoding="utf-8")
         new.replace(path)
     return path
 
@@ -51,13 +51,25 @@ def read(image_id: str, folder: Path | None = None) -> dict[str, Any] | None:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def predicate(
-    spec: ImageSpec, engine: Engine, reference: str, context: Path, started: str, *, buildah: str = ""
-) -> dict[str, Any]:
-    """What a build of ``spec`` from ``context`` on the base ``reference`` was made of, when it has ended.
+def dependencies(
+    spec: ImageSpec, reference: str, base: Image, context: Path, inputs: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """What a build of ``spec`` from ``context`` on ``base`` is made of; ``inputs`` are those of images/freshness.py."""
+    files = freshness.files(inputs)
+    return [_base(base, reference), *_sources(spec), *_files(files), *_verl(context, files), *_checkout()]
 
-    ``buildah`` is its version where that built.
-    """
+
+def predicate(
+    spec: ImageSpec,
+    engine: Engine,
+    reference: str,
+    context: Path,
+    made_of: Sequence[Mapping[str, Any]],
+    *,
+    started: str,
+    buildah: str = "",
+) -> dict[str, Any]:
+    """What is stated of a build that has just ended; ``buildah`` is its version where that built."""
     tool = {"buildah": buildah} if buildah else {"docker": engine.version}
     labels = json.loads((context / "toolkit/image.json").read_text(encoding="utf-8"))
     return {
@@ -65,16 +77,10 @@ def predicate(
             "buildType": BUILD_TYPE,
             "externalParameters": {"platform": spec.platform, "variant": spec.variant, "base": reference},
             "internalParameters": {name: labels[name] for name in ("template", "toolkit", "pins")},
-            "resolvedDependencies": [
-                _base(daemon().images.get(reference), reference),
-                *_sources(spec),
-                *_files(context),
-                *_verl(context),
-                *_checkout(),
-            ],
+            "resolvedDependencies": list(made_of),
         },
         "runDetails": {
-            "builder": {"id": BUILDER, "version": {**tool, "engine": daemon().version()["Version"]}},
+            "builder": {"id": BUILDER, "version": {**tool, "engine": daemon_version()["Version"]}},
             "metadata": {"invocationId": f"urn:uuid:{uuid4()}", "startedOn": started, "finishedOn": now()},
         },
     }
@@ -93,36 +99,37 @@ def _sources(spec: ImageSpec) -> Iterator[dict[str, Any]]:
         yield {"name": name, "uri": f"git+{new.repository}@{new.commit}", "digest": {"gitCommit": new.commit}}
 
 
-def _verl(context: Path) -> Iterator[dict[str, Any]]:
+def _verl(context: Path, files: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """verl's source where it is no release: all its files by one digest, and where it came from."""
     for facts in context.glob("verl/*.dist-info/direct_url.json"):
         origin = json.loads(facts.read_text(encoding="utf-8"))
-        digest = {"sha256": tree_digest(context / "verl")}
+        told = "".join(f"{name}\0{files[name]}\n" for name in sorted(files) if name.startswith("verl/"))
+        digest = {"sha256": hashlib.sha256(told.encode()).hexdigest()}
         if commit := origin.get("vcs_info", {}).get("commit_id"):
             digest["gitCommit"] = commit
         yield {"name": "verl", "uri": origin["url"], "digest": digest}
 
 
-def _files(context: Path) -> Iterator[dict[str, Any]]:
+def _files(files: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Every file of the context but verl's; of a wheel its name alone: to hash torch would cost each build."""
-    for path in sorted(path for path in context.rglob("*") if path.is_file()):
-        name = str(path.relative_to(context))
-        if name.startswith("verl/"):
-            continue
-        if path.suffix == ".whl":
+    for name in sorted(name for name in files if not name.startswith("verl/")):
+        if name.endswith(".whl"):
             yield {"name": name, "uri": f"file:{name}"}
         else:
-            yield {"name": name, "digest": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}}
+            yield {"name": name, "digest": {"sha256": files[name]}}
 
 
 def _checkout() -> Iterator[dict[str, Any]]:
     """The commit of this checkout and whether anything in it differs, where it is one of git."""
-    git = ["git", "-C", str(ROOT)]
     try:
-        commit, changes = run([*git, "rev-parse", "HEAD"]).strip(), run([*git, "status", "--porcelain"])
+        told = run(["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch"]).splitlines()
     except CommandFailed:  # an unpacked archive, or no git
         return
-    yield {"name": CHECKOUT, "digest": {"gitCommit": commit}, "annotations": {"changed": bool(changes)}}
+    changes = [line for line in told if not line.startswith("# ")]
+    for line in told:
+        name, _, commit = line.removeprefix("# ").partition(" ")
+        if name == "branch.oid" and commit != "(initial)":
+            yield {"name": CHECKOUT, "digest": {"gitCommit": commit}, "annotations": {"changed": bool(changes)}}
 
 
 def _path(image_id: str, folder: Path | None) -> Path:

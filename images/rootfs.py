@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,10 +20,10 @@ from docker.models.images import Image
 
 from images.engine import daemon
 from images.errors import ImageError
+from images.layers import members, plain
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 STREAM_BUFFER = 1 << 20
-REGULAR, LINK, FOLDER = "file", "link", "folder"
 Wanted = Callable[[str], bool]
 
 
@@ -54,11 +55,11 @@ def of_layers(folders: Iterable[Path], wanted: Wanted) -> dict[str, bytes]:
 
 def merged(path: str, folders: list[str]) -> Iterator[tuple[str, str]]:
     """Path and place of each regular file below ``path``, which is these folders laid over one another, top first."""
-    return ((path, place) for path, place, kind in everything(path, folders) if kind == REGULAR)
+    return ((path, place) for path, place, is_file in everything(path, folders) if is_file)
 
 
-def everything(path: str, folders: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Path, place and kind of all below ``path``; a folder's place is that of the topmost layer that has it."""
+def everything(path: str, folders: list[str]) -> Iterator[tuple[str, str, bool]]:
+    """Path, place and whether it is a regular file, of all below ``path``; a folder's is its topmost layer's place."""
     below: dict[str, list[str]] = {}
     settled: set[str] = set()
     for depth, folder in enumerate(folders):
@@ -75,13 +76,17 @@ def everything(path: str, folders: list[str]) -> Iterator[tuple[str, str, str]]:
                 settled.add(entry.name)  # a file or a whiteout: it hides what the layers below have
                 if entry.name in below:
                     continue
-                if entry.is_file(follow_symlinks=False):
-                    yield path + entry.name, entry.path, REGULAR
-                elif entry.is_symlink():
-                    yield path + entry.name, entry.path, LINK
+                is_file = entry.is_file(follow_symlinks=False)
+                if is_file or entry.is_symlink() or _is_special(entry.stat(follow_symlinks=False)):
+                    yield path + entry.name, entry.path, is_file
     for name, places in below.items():
-        yield path + name, places[0], FOLDER
+        yield path + name, places[0], False
         yield from everything(f"{path}{name}/", places)
+
+
+def _is_special(state: os.stat_result) -> bool:
+    """Whether it is a device or a FIFO: device 0,0 is a whiteout, and no archive holds a socket."""
+    return not stat.S_ISSOCK(state.st_mode) and not (stat.S_ISCHR(state.st_mode) and state.st_rdev == 0)
 
 
 def _opaque(folder: str) -> bool:
@@ -118,12 +123,11 @@ def exported(image: Image) -> Iterator[tarfile.TarFile]:
 def of_archive(archive: tarfile.TarFile, wanted: Wanted) -> dict[str, bytes]:
     """The wanted files of an archive that can be read once; a hard link holds what the file before it held."""
     found: dict[str, bytes] = {}
-    for member in archive:
-        path = member.name.removeprefix("./")
+    for path, _, member in members(archive):
         if not wanted(path):
             continue
         if member.islnk():
-            found[path] = found.get(member.linkname.removeprefix("./"), b"")
+            found[path] = found.get(plain(member.linkname), b"")
         elif member.isreg():
             opened = archive.extractfile(member)
             found[path] = opened.read() if opened else b""

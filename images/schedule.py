@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from images.errors import ImageError
@@ -15,11 +15,25 @@ JOBS = 2
 
 @dataclass(frozen=True)
 class Target:
-    """One thing to make, and what must be there before; the same name of a need is the same need to every target."""
+    """One thing to make, and what must be there before; the same name of a need is the same need to every target.
+
+    ``expected_s`` decides who is first: the longest, since one that is begun last is waited for alone.
+    """
 
     name: str
     make: Callable[[], str]
     needs: Mapping[str, Callable[[], object]]
+    expected_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What targets wait for; it needs nothing itself."""
+
+    name: str
+    make: Callable[[], object]
+    expected_s: float
+    needs: Mapping[str, Callable[[], object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ def run(
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="build")
     made: dict[str, Outcome] = {}
     try:
-        for outcome in _outcomes(targets, pool):
+        for outcome in _outcomes(targets, pool, jobs):
             made[outcome.name] = outcome
             over(outcome)
     except BaseException:
@@ -60,25 +74,42 @@ def run(
     return [made[target.name] for target in targets]
 
 
-def _outcomes(targets: Sequence[Target], pool: ThreadPoolExecutor) -> Iterator[Outcome]:
-    """Each outcome as it comes; a target is begun once all that it needs is there."""
-    needed = {name: need for target in targets for name, need in target.needs.items()}
-    fetched = {name: pool.submit(_failure, need) for name, need in needed.items()}
-    waiting, making = list(targets), set[Future[Outcome]]()
-    while waiting or making:
-        ready = [each for each in waiting if all(fetched[name].done() for name in each.needs)]
-        waiting = [each for each in waiting if each not in ready]
-        for target in ready:
-            if failure := next(filter(None, (fetched[name].result() for name in target.needs)), None):
-                yield Outcome(target.name, "", failure, 0.0)
+def _outcomes(targets: Sequence[Target], pool: ThreadPoolExecutor, jobs: int) -> Iterator[Outcome]:
+    """Each outcome as it comes; a target is begun once all that it needs is there.
+
+    A need is as urgent as the longest target that waits for it.
+    """
+    waiting: list[Target | Need] = sorted([*_needs(targets), *targets], key=_urgency, reverse=True)
+    failures: dict[str, ImageError | None] = {}
+    under_way: dict[Future[Any], Target | Need] = {}
+    while waiting or under_way:
+        for each in [each for each in waiting if failures.keys() >= each.needs.keys()]:
+            if failure := next(filter(None, (failures[name] for name in each.needs)), None):
+                waiting.remove(each)
+                yield Outcome(each.name, "", failure, 0.0)
+            elif len(under_way) < jobs:
+                waiting.remove(each)
+                begun = pool.submit(_made, each) if isinstance(each, Target) else pool.submit(_failure, each)
+                under_way[begun] = each
+        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+            each = under_way.pop(future)
+            if isinstance(each, Need):
+                failures[each.name] = future.result()
             else:
-                making.add(pool.submit(_made, target))
-        fetching = {fetched[name] for target in waiting for name in target.needs if not fetched[name].done()}
-        under_way: set[Future[Any]] = {*making, *fetching}
-        wait(under_way, return_when=FIRST_COMPLETED)
-        for future in [each for each in making if each.done()]:
-            making.remove(future)
-            yield future.result()
+                yield future.result()
+
+
+def _needs(targets: Sequence[Target]) -> list[Need]:
+    found: dict[str, Need] = {}
+    for target in targets:
+        for name, make in target.needs.items():
+            longest_s = max(target.expected_s, found[name].expected_s if name in found else 0.0)
+            found[name] = Need(name, make, longest_s)
+    return list(found.values())
+
+
+def _urgency(each: Target | Need) -> float:
+    return each.expected_s
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -92,9 +123,9 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, f"{there} of {len(outcomes)} images are there"])
 
 
-def _failure(need: Callable[[], object]) -> ImageError | None:
+def _failure(need: Need) -> ImageError | None:
     try:
-        need()
+        need.make()
     except ImageError as error:
         return error
     return None

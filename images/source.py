@@ -10,10 +10,8 @@ import json
 import os
 import re
 import shutil
-import stat
 import tarfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from images.errors import ImageError
 from images.process import run
 from images.spec import ImageSpec
+from images.staging import Staging
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMITS = ROOT / ".build" / "verl"
@@ -94,25 +93,19 @@ def applied(spec: ImageSpec, source: Source) -> ImageSpec:
     return replace(spec, installs=installs, source=source.label, instead_of=spec.installs["verl"])
 
 
-def stage(source: Source, folder: Path) -> None:
-    """Fill ``folder`` with what becomes /opt/verl; of an editable checkout that is a link to its place."""
-    folder.mkdir(parents=True)
+def stage(source: Source, staging: Staging, name: str) -> None:
+    """Tell what becomes /opt/verl, in the folder ``name``; of an editable checkout that is a link to its place."""
     if source.editable:
-        (folder / "verl").symlink_to(source.folder / "verl")
+        staging.symlink(f"{name}/verl", str(source.folder / "verl"))
     else:
-        shutil.copytree(source.folder / "verl", folder / "verl", symlinks=True, ignore=_ignored, copy_function=_taken)
-    facts = folder / f"verl-{source.version.replace('-', '_')}.dist-info"
-    facts.mkdir()
-    contents = {
-        "METADATA": f"Metadata-Version: 2.1\nName: verl\nVersion: {source.version}\n",
-        "INSTALLER": "verl-on-slurm\n",
-        "direct_url.json": json.dumps(source.direct_url, indent=1) + "\n",
-    }
-    for name, content in contents.items():
-        (facts / name).write_text(content, encoding="utf-8")
-        (facts / name).chmod(0o644)
-    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())):
-        path.chmod(0o755)
+        try:
+            staging.tree(f"{name}/verl", str(source.folder / "verl"), _is_left_out, _mode)
+        except PermissionError as unreadable:
+            raise ImageError(f"{source.folder} cannot be read: {unreadable}. Build as its owner.") from unreadable
+    facts = f"{name}/verl-{source.version.replace('-', '_')}.dist-info"
+    staging.text(f"{facts}/METADATA", f"Metadata-Version: 2.1\nName: verl\nVersion: {source.version}\n")
+    staging.text(f"{facts}/INSTALLER", "verl-on-slurm\n")
+    staging.text(f"{facts}/direct_url.json", json.dumps(source.direct_url, indent=1) + "\n")
 
 
 def _fetched(url: str, reference: str, environment: Mapping[str, str], commits: Path) -> str:
@@ -147,17 +140,10 @@ def _version(folder: Path) -> str:
         raise ImageError(f"{stated} holds no version: {wrong}") from wrong
 
 
-def _taken(path: str, target: str) -> None:
-    """A hard link where the mode is what every checkout's becomes in an image, else a copy that has it."""
-    mode = os.stat(path).st_mode
-    wanted = 0o755 if mode & 0o100 else 0o644
-    if stat.S_IMODE(mode) == wanted:
-        with suppress(OSError):  # another file system
-            os.link(path, target)
-            return
-    shutil.copy2(path, target)
-    os.chmod(target, wanted)
+def _is_left_out(name: str) -> bool:
+    return name == "__pycache__" or name.endswith(".pyc") or name.startswith(".")
 
 
-def _ignored(folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if name == "__pycache__" or name.endswith(".pyc") or name.startswith(".")}
+def _mode(_: str, state: os.stat_result) -> int:
+    """What every checkout's becomes in an image."""
+    return 0o755 if state.st_mode & 0o100 else 0o644

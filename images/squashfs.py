@@ -1,4 +1,4 @@
-"""A squashfs of an image, as enroot and pyxis start it: made from the image's archive, and read back.
+"""A squashfs of an image, as enroot and pyxis start it: made from the image's archive.
 
 Beside the image's own files it has the three by which enroot knows what the image's configuration says:
 https://github.com/NVIDIA/enroot/blob/main/doc/image-format.md
@@ -7,27 +7,22 @@ https://github.com/NVIDIA/enroot/blob/main/doc/image-format.md
 from __future__ import annotations
 
 import copy
-import hashlib
 import io
-import re
 import shlex
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from images.contents import BLOCK, Entry, Tree, laid, layers, members, opened, plain
+from images import layers
 from images.errors import CommandFailed, ToolMissing
-from images.process import run
 
 # zstd's level 3 packs several times as fast as its default of 15; every kernel from 4.14 on reads it.
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
-KINDS = {"D": "folder", "S": "link", "C": "device", "B": "device", "I": "fifo", "R": "file"}
-LINE = re.compile(r"((?:\\.|[^\\ ])+) (.) (.*)")
 
 
 def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path) -> list[str]:
@@ -71,16 +66,16 @@ def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
 def _pour(archive: Path, own: Mapping[str, bytes], created_s: int, sink: IO[bytes], added: list[str]) -> None:
     """Write the image's tree as one tar, folders first; ``added`` gets the folders that are made for ``own``."""
     with tarfile.open(archive) as image, tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as tree:
-        names = layers(image)
+        names = layers.names(image)
         seen: dict[str, tuple[int, tarfile.TarInfo]] = {}
         for number, name in enumerate(names):
-            with opened(image, name) as layer:
-                found = [(path, folder, (number, member)) for path, folder, member in members(layer)]
-            seen = laid(seen, found)
+            with layers.opened(image, name) as layer:
+                found = [(path, folder, (number, member)) for path, folder, member in layers.members(layer)]
+            seen = layers.laid(seen, found)
         for path in sorted(path for path, (_, member) in seen.items() if member.isdir()):
             tree.addfile(_named(seen[path][1], path))
         for number, name in enumerate(names):
-            with opened(image, name) as layer:
+            with layers.opened(image, name) as layer:
                 _pour_layer(layer, number, seen, own, tree)
         missing = sorted({path.rpartition("/")[0] for path in own} - seen.keys())
         added += missing
@@ -104,8 +99,8 @@ def _pour_layer(
     """What of a layer is seen; a hard link to a file that an upper layer replaced is a file itself."""
     poured: dict[int, str] = {}
     by_path: dict[str, tarfile.TarInfo] = {}
-    for path, folder, member in members(layer):
-        by_path[path] = by_path[plain(member.linkname)] if member.islnk() else member
+    for path, folder, member in layers.members(layer):
+        by_path[path] = by_path[layers.plain(member.linkname)] if member.islnk() else member
         if folder or path in own or seen.get(path, (-1, None))[0] != number:
             continue
         source = by_path[path]
@@ -122,58 +117,3 @@ def _named(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
     new.name = path
     new.pax_headers = {key: text for key, text in member.pax_headers.items() if key.startswith("SCHILY.")}
     return new
-
-
-@contextmanager
-def _pseudo_file(path: Path) -> Iterator[IO[bytes]]:
-    """What `unsquashfs -pf` (squashfs-tools from 4.5 on) tells of a squashfs; it asks nobody to be root."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        told = Path(folder) / "pseudo"
-        run(["unsquashfs", "-pf", str(told), str(path)])
-        with told.open("rb") as file:
-            yield file
-
-
-def read(path: Path) -> Tree:
-    """The tree of a squashfs, without extended attributes.
-
-    A line a path, ``NAME TYPE TIME MODE UID GID [REST]``, of a hard link ``NAME L PATH``; then the files' contents, of
-    which a line has length and offset.
-    """
-    tree, links = Tree(), {}
-    with _pseudo_file(path) as file:
-        lines = [line.decode("utf-8", "surrogateescape").rstrip("\n") for line in iter(file.readline, b"#\n")]
-        for _ in range(2):  # START OF DATA, and another #
-            file.readline()
-        start = file.tell()
-        for told in filter(None, map(LINE.fullmatch, lines)):
-            name, kind, rest = _plain(told[1]), told[2], told[3]
-            if kind == "L":
-                links[name] = _plain(rest)
-            elif name != "/":
-                _, mode, uid, gid, *more = rest.split(" ", 4)
-                holds = _holds(file, start, kind, "".join(more))
-                tree[name] = Entry(KINDS[kind], int(mode, 8), (int(uid), int(gid)), holds)
-    return {**tree, **{name: tree[target] for name, target in links.items()}}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"\\(.)", r"\1", name)
-
-
-def _holds(file: IO[bytes], start: int, kind: str, rest: str) -> str:
-    if kind == "R":
-        size, offset = (int(word) for word in rest.split()[:2])
-        return _part(file, start + offset, size)
-    if kind in "CB":
-        return f"{kind.lower()} {','.join(rest.split())}"
-    return rest if kind == "S" else ""
-
-
-def _part(file: IO[bytes], start: int, size: int) -> str:
-    digest = hashlib.sha256()
-    file.seek(start)
-    while size > 0 and (block := file.read(min(size, BLOCK))):
-        digest.update(block)
-        size -= len(block)
-    return digest.hexdigest()

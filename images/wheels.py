@@ -6,16 +6,16 @@ pip would choose is read first, and only a build without CUDA requirements is do
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from email.parser import Parser
+from email.parser import HeaderParser
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from images import archive
+from images import archive, digests
 from images.errors import CommandFailed, TorchUnavailable
 from images.process import run
 
@@ -40,7 +40,7 @@ def torch_cpu(
     ``environment`` tells pip of a site's index and CA bundle; an index may hold a password, which has no place in argv.
     """
     if wheelhouse:
-        return _verified(from_wheelhouse(version, python, wheelhouse, machine))
+        return _verified(from_wheelhouse(version, python, wheelhouse, machine), cache)
     for wheel in sorted(cache.glob(_pattern(version, python, machine))):
         if is_cpu(wheel_requirements(wheel)):
             return wheel
@@ -56,7 +56,7 @@ def torch_cpu(
         ) from failure
     wheel = from_wheelhouse(version, python, cache, machine)
     try:
-        return _verified(wheel)
+        return _verified(wheel, cache)
     except TorchUnavailable:
         wheel.unlink()  # what lies in the cache was verified when it came
         raise
@@ -104,19 +104,24 @@ def is_cpu(requirements: Iterable[str]) -> bool:
 
 def wheel_requirements(wheel: Path) -> list[str]:
     """Requires-Dist of a wheel file."""
-    return Parser().parsestr(archive.metadata(wheel).decode("utf-8")).get_all("Requires-Dist", [])
+    state = wheel.stat()
+    return _requirements(wheel, state.st_ino, state.st_size, state.st_ctime_ns)
 
 
-def _verified(wheel: Path) -> Path:
-    """The wheel, if the file of this name is known with these bytes or not at all."""
+@lru_cache(maxsize=32)
+def _requirements(wheel: Path, *_identity: int) -> list[str]:
+    return HeaderParser().parsestr(archive.metadata(wheel).decode("utf-8")).get_all("Requires-Dist", [])
+
+
+def _verified(wheel: Path, cache: Path) -> Path:
+    """The wheel, if the file of this name is known with these bytes or not at all; ``cache`` remembers its digest."""
     known = [line.split()[0] for line in PINS.read_text(encoding="utf-8").splitlines() if line.split()[1] == wheel.name]
-    with wheel.open("rb") as file:
-        seen = hashlib.sha256()
-        while block := file.read(1 << 20):
-            seen.update(block)
-    if known and seen.hexdigest() not in known:
+    seen = digests.at(cache / "digests.json")
+    sha256 = seen.of(str(wheel))
+    seen.keep()
+    if known and sha256 not in known:
         raise TorchUnavailable(
-            f"{wheel} has the sha256 {seen.hexdigest()}, images/wheels.txt says {known[0]}: it is another file of this "
+            f"{wheel} has the sha256 {sha256}, images/wheels.txt says {known[0]}: it is another file of this "
             "name. Remove it, or have `invoke pins --update` ask the index again and review the difference."
         )
     return wheel

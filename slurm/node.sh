@@ -11,7 +11,7 @@ _main() {
     # shellcheck source=slurm/lib/node.sh
     source "$VERLJOB_HOME/slurm/lib/node.sh"
     case ${VERLJOB_DRY_RUN:+rehearse}${1:-} in
-        rehearse*) node::rehearse ;;
+        rehearse*) description::show ;;
         sweep) node::sweep ;;
         *) _stay ;;
     esac
@@ -27,7 +27,7 @@ _stay() {
     ports::range
     ports::reserve "$PORTS_LOW" $((PORTS_HIGH - PORTS_FOR_HEADS)) "$VERLJOB_PORTS" "$SLURM_JOB_ID"
     export VERLJOB_PORT_BLOCK=$PORTS_FIRST-$PORTS_LAST
-    node::describe
+    description::make
     account::write "$LOCAL"
     secrets::write "$LOCAL/secrets"
     hostcheck::judge "$LOCAL/out/host-checks"

@@ -30,6 +30,6 @@ def cpu_image(docker_client: str) -> str:
     """A reference of this checkout's verl.cpu on this machine, built where it lacks or has changed."""
     catalog = Catalog.read()
     spec = catalog.find("cpu")
-    tags = build.names(spec, catalog)
+    tags = catalog.names(spec)
     build.build(spec, Site.here(), tags)
     return tags[0]

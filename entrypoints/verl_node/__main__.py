@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
-from verl_node import heart, lease, masking, standstill, strain, tree
+from verl_node import ending, heart, lease, masking, standstill, strain, tree
 from verl_node.errors import NodeError
 from verl_node.masking import Masking
 from verl_node.node import Node
@@ -56,8 +56,8 @@ async def _live(node: Node) -> int:
         code = verdict.code
     if code and verdict.host == node.host:  # what the kernel did came first
         verdict = replace(verdict, cause=f"{strain.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
-    await node.conclude(verdict)
-    await node.explain(verdict)
+    await ending.conclude(node, verdict)
+    await ending.explain(node, verdict)
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code

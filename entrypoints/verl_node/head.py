@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
-from verl_node import announcement, inspection, masks, preparation, progress, ray_flags, stacks, training
+from verl_node import announcement, masks, ray_flags, training
 from verl_node.control.head import Peers
-from verl_node.errors import InputUnavailable
+from verl_node.course import Course
 from verl_node.examination import Examination
 from verl_node.formation import Driver
-from verl_node.gpu_use import Watch
 from verl_node.identity import Identity, require_equal, require_own_addresses
 from verl_node.node import Node
 from verl_node.ray_process import Ray, require_free
 from verl_node.result import Verdict
-from verl_node.saves import Saves
-from verl_node.steps import Steps
 from verl_node.traces import Traces
-from verl_node.wait import Deadline, unless, until
+from verl_node.wait import Deadline, unless
 
 _TASKS_TIMEOUT_S = 120.0  # for one task a node on a cluster that is there; starting a worker process takes seconds
 
@@ -35,7 +30,7 @@ async def lead(node: Node) -> Verdict:
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)
-    watchers = [node.watch_checks(), peers.watch(), story.inspect(), *story.watch_saves()]
+    watchers = [node.watch_checks(), peers.watch(), *(story.course.watchers() if story.course else ())]
     return await unless(*watchers, story=story.lead())
 
 
@@ -45,31 +40,13 @@ class _Head:
         self.settings = node.settings
         self.journal = node.journal
         self.peers = peers
-        self.plan = plan
+        self.training_env = plan.training.env if plan else {}
+        self.course = Course(node, peers, plan) if plan else None
         self.join = Deadline(node.settings.join_timeout_s)
         self.examination = Examination(node, peers, plan)
-        self.inspected = asyncio.Event()
-
-    async def inspect(self) -> None:
-        """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
-        if self.plan is not None:
-            command = inspection.argv(
-                self.settings, self.plan.training.argv, self.node.identity.verl, self.plan.configuration
-            )
-            env = self.node.ray_environment("", self.plan.training.env)
-            await inspection.run(command, env, self.journal.note)
-        self.inspected.set()
-
-    def watch_saves(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what watches the checkpoints of the training, and for Slurm's notice that the time is over."""
-        if self.plan is None:
-            return []
-        self.saves = Saves(self.plan.training.checkpoints, self.plan.run_dir, self.journal.note)
-        return [self.saves.watch(), self.saves.until_time_is_over()]
 
     async def lead(self) -> Verdict:
-        env = self.plan.training.env if self.plan else {}
-        ray = await Ray.prime(self.node.ray_environment("", env), host=self.node.host)
+        ray = await Ray.prime(self.node.ray_environment("", self.training_env), host=self.node.host)
         with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.roll.absent())} other nodes"):
             await self._meet()
         announcement.first_lines(self.settings, self.nodes)
@@ -84,24 +61,30 @@ class _Head:
         with self.journal.during("head", f"`ray start --head` at {self.gcs}"):
             await ray.answering(self.nodes[0].address, self.settings.head_ports.gcs, started)
         with self.journal.during("join"):
-            env = self.plan.training.env if self.plan else {}
-            self.peers.tell("start-ray", gcs=self.gcs, temp_dir=str(self.settings.ray_temp_dir), env=env)
+            self.peers.tell("start-ray", gcs=self.gcs, temp_dir=str(self.settings.ray_temp_dir), env=self.training_env)
             await ray.answering(self.nodes[0].address, self.node.ports.node_manager, started)
             await self._form(driver)
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
-        if self.plan is None and self.settings.doctor:
-            return self.examination.passed()
-        if self.plan is None:
-            await announcement.dashboard_answers(self.settings, self.nodes[0])
-            announcement.how_to_use(self.settings, self.nodes)
-            await asyncio.Event().wait()
-        await self._prepare()
+        ray.checked()
+        self.peers.tell("checked")
+        if self.course is None:
+            return await self._stay()
+        await self.course.prepare()
         if self.settings.doctor == "quick":
             return self.examination.passed()
         with self.journal.during("train"):
-            return await self._train()
+            return await self.course.train(self.env)
+
+    async def _stay(self) -> Verdict:
+        """Without a training a visit is over now, and a cluster is there until somebody ends it."""
+        if self.settings.doctor:
+            return self.examination.passed()
+        await announcement.dashboard_answers(self.settings, self.nodes[0])
+        announcement.how_to_use(self.settings, self.nodes)
+        never: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def _meet(self) -> None:
         """Wait for every hello: nodes that do not fit together are found before Ray starts anywhere."""
@@ -117,7 +100,7 @@ class _Head:
         require_own_addresses(self.nodes)
         await self.node.checking.done.wait()
         self.gcs = ray_flags.gcs_address(own, self.settings.head_ports)
-        self.env = self.node.ray_environment(self.gcs, self.plan.training.env if self.plan else {}, own)
+        self.env = self.node.ray_environment(self.gcs, self.training_env, own)
         self.node.keep_config(self.nodes)
 
     def _start(self, ray: Ray) -> None:
@@ -134,7 +117,7 @@ class _Head:
             temp_dir=self.settings.ray_temp_dir,
             debug=self.settings.debug,
         )
-        ray.start(argv, self.env)
+        ray.start(argv, self.env, self.settings.ray_temp_dir)
 
     async def _form(self, driver: Driver) -> None:
         """Look at the cluster until all of it is there."""
@@ -163,49 +146,3 @@ class _Head:
                 ray=self.node.ray_version,
                 host=hosts.get(seen["address"], seen["address"]),
             )
-
-    async def _prepare(self) -> None:
-        """Prepare here first, then everywhere: with a shared cache the others only find what is there.
-
-        Here what is prepared is also held against the configuration.
-        """
-        assert self.plan is not None
-        await self.inspected.wait()
-        deadline = Deadline(self.settings.prepare_timeout_s)
-        here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
-        await preparation.run(here, self.settings.environ, journal=self.journal, deadline=deadline)
-        self.peers.tell("prepare", argv=self.plan.prepare)
-        if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
-            late = ", ".join(self.peers.roll.without("prepared"))
-            raise InputUnavailable(
-                f"Data and model were not ready on {late} after {deadline.timeout_s:.0f} s.",
-                fix="Look at those nodes' network and disk; VERLJOB_PREPARE_TIMEOUT_S gives them longer.",
-            )
-
-    async def _train(self) -> Verdict:
-        assert self.plan is not None
-        rows = self.plan.run_dir / "metrics.jsonl"
-        pace = progress.Progress(self.settings.hang)
-
-        def on_step(step: int) -> None:
-            pace.step(step)
-            self.saves.logged = step
-            self.peers.tell("step", step=step)
-
-        gpus = Watch(self.node.gpu_use)
-        steps = Steps(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
-        self.peers.take_row = steps.take
-        hang = progress.watch(pace, self.journal.note, self._take_stacks)
-        code = await training.run(self.plan, self.env, steps, gpus.follow(), hang)
-        await self.saves.look()
-        return Verdict.of_training(code, host=self.node.host)
-
-    async def _take_stacks(self, number: int) -> str:
-        """Have every node write the stacks of its processes; return in words where they are."""
-        self.peers.tell("stacks", number=number)
-        folder = self.node.folder()
-        assert folder is not None
-        where = await stacks.write(folder / f"stacks-{number}.txt", self.settings.environ)
-        kind = f"stacks-{number}"
-        await until(lambda: not self.peers.roll.without(kind), deadline=Deadline(stacks.TOGETHER_S))
-        return f"{where}, and likewise on the other nodes"

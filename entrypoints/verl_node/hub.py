@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from verl_node.errors import InputUnavailable
@@ -77,6 +75,9 @@ def _silence() -> str:
     """Why the hub is not to be asked, or nothing; one out of reach costs ANSWER_TIMEOUT_S, not a library's retries."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         return "HF_HUB_OFFLINE is set"
+    import urllib.error  # a megabyte, which the supervisor does without
+    import urllib.request
+
     request = urllib.request.Request(f"{endpoint()}/api/models?limit=1", method="HEAD")  # noqa: S310 - the site's hub
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S):  # noqa: S310

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, explanation, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces, tree
+from verl_node import address, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces
 from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
-from verl_node.errors import ClusterLost, NodeError
+from verl_node.errors import NodeError
 from verl_node.events import Journal, to_file
 from verl_node.gpu_use import Gpu
 from verl_node.identity import Identity
 from verl_node.ports import DEBUGGERS, NodePorts
 from verl_node.ray_flags import Share
-from verl_node.result import Verdict, save_result, save_verdict, write_by_rename
+from verl_node.result import Verdict, write_by_rename
 from verl_node.settings import Settings
 
 # Docker's own default of 64 MiB and the like are no place for an object store: then Ray chooses one itself.
 _LEAST_SHARED = 512 << 20
 _OBJECT_STORE_PART = 0.3  # Ray's own share of the memory
-
-# node.sh gives a node 3.5 s after TERM; an orderly end may take its time over Ray's last writes.
-_HURRIED_S, _ORDERLY_S = 1.5, 4.0
-_FAREWELL_S = 1.5
 
 
 class Node:
@@ -142,46 +137,6 @@ class Node:
             }
             write_by_rename(self.settings.run_dir / "config.json", json.dumps(config, indent=2) + "\n")
 
-    async def conclude(self, verdict: Verdict) -> None:
-        """Leave the verdict, tell the others, and end everything that descends from this process; never raises."""
-        folders = [folder for folder in (self.settings.out_dir, self.folder()) if folder is not None]
-        for problem in save_verdict(verdict, folders):
-            self.journal.note(problem)
-        self._save_result(verdict)
-        if self.farewell is not None:
-            try:
-                await asyncio.wait_for(self.farewell(verdict), _FAREWELL_S)
-            except asyncio.TimeoutError:
-                self.journal.note("not every node heard how the job ended")
-        hurried = verdict.origin == "signal" or verdict.code == ClusterLost.code
-        left = await tree.end_all(_HURRIED_S if hurried else _ORDERLY_S)
-        if left:
-            self.journal.note(f"still there after KILL: {', '.join(left)}")
-
-    async def explain(self, verdict: Verdict) -> None:
-        """Leave what the logs tell of a failure, where they may know more than the verdict (on the head)."""
-        run_dir = self.settings.run_dir
-        if run_dir is None or self.settings.joins or not explanation.wanted(verdict):
-            return
-        problem = await explanation.leave(run_dir, self.settings.ray_temp_dir)
-        if problem:
-            self.journal.note(problem)
-
     def _offered_gpus(self) -> int:
         platform = self.settings.platform
         return masks.offered(self.settings.environ, platform=platform) or platforms.of(platform).declared_gpus
-
-    def _save_result(self, verdict: Verdict) -> None:
-        allocation, run_dir = self.settings.allocation, self.settings.run_dir
-        if run_dir is None or self.settings.joins:
-            return
-        try:
-            save_result(
-                verdict,
-                run_dir,
-                attempt=self.settings.attempt,
-                phases=self.journal.seconds,
-                nodes=allocation.hosts or [self.host],
-            )
-        except OSError as error:
-            self.journal.note(f"result.json could not be written: {error}")

@@ -7,14 +7,17 @@ ray._private in the process that is about to be `ray start`, and nowhere else; a
 from __future__ import annotations
 
 import os
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from verl_node import standby
+
 _POLL_S = 0.2
-# Process types of ray/_private/ray_constants.py. Ray gives its workers 15 (RAY_worker_niceness): what somebody looks at
-# comes before them, what nobody waits for behind.
+# Process types of ray/_private/ray_constants.py that no forming cluster waits for. Ray gives its workers 15
+# (RAY_worker_niceness): what somebody looks at comes before them, the rest behind.
 _NICE = {"dashboard": 10, "monitor": 10, "log_monitor": 19}
 _AGENTS_NICE = 19
 # Flags of the raylet, which starts its agents itself. Each takes seconds of a core for its imports, as the node joins.
@@ -56,10 +59,10 @@ class Start:
 
     def process(self, command: list[str], process_type: str, *arguments: Any, **named: Any) -> Any:
         """Start one. Where there are few cores, what nothing waits for stands back."""
-        first = _nice(_NICE[process_type]) if process_type in _NICE else []
+        first = _later(_NICE[process_type]) if process_type in _NICE else []
         if process_type == "raylet":
-            command = [_behind(word) for word in command]
-            self._leave_ports(command)
+            known = self._leave_ports(command)
+            command = [_behind(word, _later if known else _nice) for word in command]
         started = self._start([*first, *command], process_type, *arguments, **named)
         if process_type == "raylet":
             self._raylet = started.process
@@ -84,8 +87,8 @@ class Start:
                     raise
                 time.sleep(_POLL_S)
 
-    def _leave_ports(self, raylet: Sequence[str]) -> None:
-        """Say in its agents' place on which ports they will listen, since those are fixed.
+    def _leave_ports(self, raylet: Sequence[str]) -> bool:
+        """Say in its agents' place on which ports they will listen, if those are fixed and this Ray asks for them.
 
         The raylet would wait for that until they have imported what they need, seconds of a core, and end itself after
         15 s, a constant (WaitForDashboardAgentPorts in node_manager.cc, seen with Ray 2.60).
@@ -93,15 +96,21 @@ class Start:
         from ray import _raylet  # only in Ray's process
 
         flags = dict(word[2:].split("=", 1) for word in raylet if word.startswith("--") and "=" in word)
-        if hasattr(_raylet, "persist_port") and all(self._ports.values()):
-            for name, port in self._ports.items():
-                _raylet.persist_port(flags["session_dir"], flags["node_id"], name, port)
+        if not hasattr(_raylet, "persist_port") or not all(self._ports.values()):
+            return False
+        for name, port in self._ports.items():
+            _raylet.persist_port(flags["session_dir"], flags["node_id"], name, port)
+        return True
 
 
-def _behind(word: str) -> str:
+def _behind(word: str, first: Callable[[int], list[str]]) -> str:
     """Have an agent of the raylet stand back, if it is the flag with its command line."""
     flag = next((flag for flag in _AGENTS if word.startswith(flag)), None)
-    return word if flag is None else f"{flag}{' '.join(_nice(_AGENTS_NICE))} {word[len(flag) :]}"
+    return word if flag is None else f"{flag}{shlex.join(first(_AGENTS_NICE))} {word[len(flag) :]}"
+
+
+def _later(niceness: int) -> list[str]:
+    return standby.words(niceness, os.environ[standby.VARIABLE])
 
 
 def _nice(adjustment: int) -> list[str]:

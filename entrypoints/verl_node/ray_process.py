@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from verl_node import address, tree
+from verl_node import address, standby, tree
 from verl_node.errors import ClusterLost, NodeError, RayNotStarted
 from verl_node.process import Process
 from verl_node.wait import Deadline, until
@@ -36,6 +37,7 @@ class Ray:
         self._host = host
         self._formed = False
         self._raylet: int | None = None
+        self._standby: standby.Standby | None = None
 
     @classmethod
     async def prime(cls, env: Mapping[str, str], *, host: str) -> Ray:
@@ -43,9 +45,10 @@ class Ray:
         argv = ["python3", "-m", "verl_node.ray_start"]
         return cls(await Process.start("ray start", argv, env, on_line=_say, waits=True), host)
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """Start it by this `ray start` command; how that goes, `watch` tells."""
-        self._process.order(argv=list(argv), env=dict(env))
+    def start(self, argv: Sequence[str], env: Mapping[str, str], temp_dir: Path) -> None:
+        """Start it by this `ray start` command, with its files in ``temp_dir``; how that goes, `watch` tells."""
+        self._standby = standby.Standby(temp_dir)
+        self._process.order(argv=list(argv), env={**env, standby.VARIABLE: str(self._standby.path)})
 
     async def answering(self, host: str, port: int, deadline: Deadline) -> None:
         """Wait until a service of Ray takes connections; `ray start` itself returns seconds later.
@@ -58,6 +61,11 @@ class Ray:
     def formed(self) -> None:
         """Note that the node was seen in the cluster: from now on an end of Ray is a loss, not a failed start."""
         self._formed = True
+
+    def checked(self) -> None:
+        """Have what stood by start, now that nobody waits for the cluster any more."""
+        if self._standby is not None:
+            self._standby.release()
 
     async def watch(self) -> None:
         """Wait until Ray ends here or its raylet is gone. Raises RayNotStarted or ClusterLost.

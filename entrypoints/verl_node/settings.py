@@ -1,25 +1,22 @@
-"""Everything that a node is told: the only module in the image that reads the environment."""
+"""Everything that a node is told, out of the environment: no other module of the supervisor reads that."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from verl_node import address
+from verl_node import address, variables
 from verl_node.allocation import Allocation, number
-from verl_node.debugging import MODES
 from verl_node.errors import BadSettings
 from verl_node.ports import HeadPorts, parse_block
-from verl_node.progress import END, OFF, REPORT, HangPolicy
+from verl_node.progress import HangPolicy
 
 # By hand nothing is reserved: Ray's own defaults for the head, and blocks below every common ephemeral range.
 _HEAD_PORTS = "6380,6379,8265"
 _PORT_BLOCK = "20000-20511"
 _WANDB_WITHOUT_KEY = ("offline", "dryrun", "disabled")
 _WANDB_HOST = "api.wandb.ai"
-DASHBOARD = ("0", "1", "node")
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Read the environment of the container. Raises BadSettings."""
         allocation = Allocation.from_variables(environ)
-        token = _token(environ.get("VERLJOB_TOKEN_FILE", ""))
+        token = variables.token(environ.get("VERLJOB_TOKEN_FILE", ""))
         home = Path(environ.get("HOME", "") or "/")
         return cls(
             allocation=allocation,
@@ -83,14 +80,14 @@ class Settings:
             head_ports=HeadPorts.parse(environ.get("VERLJOB_HEAD_PORTS", "") or _HEAD_PORTS),
             port_block=parse_block(environ.get("VERLJOB_PORT_BLOCK", "") or _PORT_BLOCK),
             token=token,
-            token_file=_path(environ, "VERLJOB_TOKEN_FILE"),
-            secrets=(token.decode("utf-8", "replace"), *_secrets(environ)),
-            dashboard=_dashboard(environ.get("VERLJOB_DASHBOARD", "")),
-            debug=_debug(environ.get("VERLJOB_DEBUG", "")),
-            lease=_path(environ, "VERLJOB_LEASE"),
+            token_file=variables.path(environ, "VERLJOB_TOKEN_FILE"),
+            secrets=(token.decode("utf-8", "replace"), *variables.secrets(environ)),
+            dashboard=variables.dashboard(environ.get("VERLJOB_DASHBOARD", "")),
+            debug=variables.debug(environ.get("VERLJOB_DEBUG", "")),
+            lease=variables.path(environ, "VERLJOB_LEASE"),
             out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
-            run_dir=_path(environ, "VERLJOB_RUN_DIR"),
-            checkpoints=_path(environ, "VERLJOB_CHECKPOINTS"),
+            run_dir=variables.path(environ, "VERLJOB_RUN_DIR"),
+            checkpoints=variables.path(environ, "VERLJOB_CHECKPOINTS"),
             recipe=environ.get("VERLJOB_RECIPE", "") or "cluster",
             overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").splitlines() if line.strip()),
             attempt=number(environ, "VERLJOB_ATTEMPT", 1),
@@ -101,14 +98,14 @@ class Settings:
             ray_timeout_s=number(environ, "VERLJOB_RAY_TIMEOUT_S", 180),
             pull_timeout_s=number(environ, "VERLJOB_PULL_TIMEOUT_S", 1800),
             prepare_timeout_s=number(environ, "VERLJOB_PREPARE_TIMEOUT_S", 7200),
-            hang=_hang(environ),
-            data_dir=_path(environ, "VERLJOB_DATA") or home / ".cache" / "verljob",
-            data_source=_path(environ, "VERLJOB_DATA_SOURCE"),
+            hang=variables.hang(environ),
+            data_dir=variables.path(environ, "VERLJOB_DATA") or home / ".cache" / "verljob",
+            data_source=variables.path(environ, "VERLJOB_DATA_SOURCE"),
             model=environ.get("VERLJOB_MODEL", ""),
-            verl_checkout=_path(environ, "VERLJOB_VERL"),
+            verl_checkout=variables.path(environ, "VERLJOB_VERL"),
             checks=environ.get("VERLJOB_CHECKS", ""),
-            doctor=_doctor(environ.get("VERLJOB_DOCTOR", "")),
-            host_phases=_host_phases(environ),
+            doctor=variables.doctor(environ.get("VERLJOB_DOCTOR", "")),
+            host_phases=variables.host_phases(environ),
             by_hand=not allocation.job_id,
             joins=allocation.node_id > 0,
             environ=dict(environ),
@@ -144,76 +141,3 @@ class Settings:
                 f"`node {flag}` is for machines without Slurm, but this is job {self.allocation.job_id}.",
                 fix="Use slurm/launch.sh, or unset SLURM_JOB_ID.",
             )
-
-
-def _host_phases(environ: Mapping[str, str]) -> dict[str, float]:
-    """Return the seconds of what node.sh did before this process: host and container share a clock."""
-    image_ms, began_ms = number(environ, "VERLJOB_IMAGE_MS", 0), number(environ, "VERLJOB_CONTAINER_BEGAN_MS", 0)
-    return {"image": image_ms / 1000, "container": max(0.0, time.time() - began_ms / 1000)} if began_ms else {}
-
-
-def _hang(environ: Mapping[str, str]) -> HangPolicy:
-    action = environ.get("VERLJOB_HANG", "") or (OFF if environ.get("VERLJOB_DEBUG") else REPORT)  # who debugs waits
-    if action not in (REPORT, END, OFF):
-        raise BadSettings(f"VERLJOB_HANG is {action!r}.", fix=f"Set it to {REPORT}, {END} or {OFF}, or unset it.")
-    default = HangPolicy()
-    return HangPolicy(
-        action=action,
-        factor=number(environ, "VERLJOB_HANG_FACTOR", default.factor),
-        margin_s=number(environ, "VERLJOB_HANG_MARGIN_S", int(default.margin_s)),
-        first_step_s=number(environ, "VERLJOB_FIRST_STEP_TIMEOUT_S", int(default.first_step_s)),
-    )
-
-
-def _path(environ: Mapping[str, str], name: str) -> Path | None:
-    value = environ.get(name, "")
-    if value and not Path(value).is_absolute():
-        raise BadSettings(
-            f"{name} is {value!r}, which is not an absolute path.", fix=f"Write {name} out from the root."
-        )
-    return Path(value) if value else None
-
-
-def _secrets(environ: Mapping[str, str]) -> list[str]:
-    """Return the values that came by file: entrypoint.sh adds their names to what the user named."""
-    names = environ.get("VERLJOB_SECRET_NAMES", "").split(",")
-    return [environ[name] for name in names if environ.get(name)]
-
-
-def _debug(asked: str) -> str:
-    if asked not in MODES:
-        raise BadSettings(
-            f"VERLJOB_DEBUG is {asked!r}.",
-            fix="Write 1 (Ray's distributed debugger) or legacy (ray debug), or unset it.",
-        )
-    return asked
-
-
-def _doctor(asked: str) -> str:
-    if asked not in ("", "quick", "deep"):
-        raise BadSettings(f"VERLJOB_DOCTOR is {asked!r}.", fix="Use `sbatch slurm/launch.sh doctor`, which sets it.")
-    return asked
-
-
-def _dashboard(asked: str) -> str:
-    if asked not in ("", *DASHBOARD):
-        raise BadSettings(
-            f"VERLJOB_DASHBOARD is {asked!r}.",
-            fix="Write 0 (off), 1 (on the head's loopback) or node (on its address), or unset it.",
-        )
-    return asked
-
-
-def _token(path: str) -> bytes:
-    if not path:
-        return b""
-    try:
-        token = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise BadSettings(
-            f"The token file {path} cannot be read: {error.strerror}.",
-            fix="Let node.sh write it (mode 0600, owned by the job's account), or unset VERLJOB_TOKEN_FILE.",
-        ) from error
-    if not token:
-        raise BadSettings(f"The token file {path} is empty.", fix="Let slurm/launch.sh make the token of the job.")
-    return token

@@ -111,7 +111,8 @@ class _Worker:
             temp_dir=self.node.settings.ray_temp_dir,
             debug=self.node.settings.debug,
         )
-        ray.start(argv, {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]})  # for ray_hook.py
+        told = {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]}  # for ray_hook.py
+        ray.start(argv, told, self.node.settings.ray_temp_dir)
         return await unless(ray.watch(), self.gpus.follow(), story=self._serve(ray))
 
     async def _serve(self, ray: Ray) -> Verdict:
@@ -120,6 +121,8 @@ class _Worker:
             if order["kind"] == "formed":
                 ray.formed()
                 self.node.journal.note("the cluster is whole")
+            elif order["kind"] == "checked":
+                ray.checked()
             elif order["kind"] == "step":
                 row = await steps.gpu_row(order["step"], self.node.host, self.gpus)
                 if row is not None:

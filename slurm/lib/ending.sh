@@ -49,7 +49,7 @@ ending::report() {
     if ending::_told; then
         found=$VERLJOB_RUN_DIR/explanation
     elif [[ -d ${VERLJOB_RUN_DIR:-}/nodes ]]; then
-        verdict::result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
+        result::write "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
     explanation::print "$found"
     verdict::sentence

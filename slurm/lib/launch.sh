@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The story of launch.sh once it has found its folder.
 
-for name in say verdict process table debug recipe training allocation rundir ports announce step watch requeue explanation ending; do
+for name in say verdict result process table debug recipe hydra training allocation rundir ports announce step watch requeue explanation ending; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done

@@ -1,7 +1,7 @@
-# shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by the runtime; HOST is node.sh's
-# The frame of node.sh: its log, its end, and the description of the container that the runtime turns into a command.
+# shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
+# The frame of node.sh: its log, its end, and what is left to do when it was killed.
 
-for name in say verdict process strays runtime lease table ports registry signature image folder account devices share mounts environment secrets debug container outcome logs stale turns holders hostcheck; do
+for name in say verdict result process strays runtime lease table ports registry signature image folder account devices share mounts environment secrets debug description container outcome logs stale turns holders hostcheck; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -70,40 +70,4 @@ node::sweep() {
     logs::keep "$LOCAL/tmp/ray" "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
     folder::remove
     ports::tidy
-}
-
-# Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.
-node::describe() {
-    account::identity
-    CONTAINER_NAME=verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
-    CONTAINER_LABELS=("verljob.job=$SLURM_JOB_ID" "verljob.attempt=$VERLJOB_ATTEMPT" "verljob.user=$USER"
-        "verljob.node=$HOST")
-    [[ -n ${LOCAL:-} ]] || LOCAL="<local folder>" VERLJOB_PORT_BLOCK='<first>-<last>' IMAGE_ID=$VERLJOB_IMAGE
-    CONTAINER_IMAGE=$IMAGE_ID
-    export VERLJOB_CONTAINER_BEGAN_MS='' # known at the last moment; the name is listed now
-    table::profile "$VERLJOB_PROFILE"
-    table::read "$VERLJOB_HOME/slurm/platforms/$VERLJOB_PLATFORM.env"
-    debug::rights
-    devices::collect
-    share::collect
-    mounts::collect
-    environment::collect
-}
-
-# For VERLJOB_DRY_RUN: the container's command, and what the container sees, with the secrets masked.
-node::rehearse() {
-    local name
-    trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence >&2' EXIT
-    node::describe
-    runtime::start_argv
-    say::command "${RUNTIME_ARGV[@]}"
-    printf '# its environment\n'
-    for name in "${CONTAINER_ENV[@]}"; do
-        if [[ -z ${!name+set} ]]; then
-            printf '%s is removed\n' "$name"
-        else
-            printf '%s=%s\n' "$name" "${!name}"
-        fi
-    done
-    for name in ${SECRET_NAMES[@]+"${SECRET_NAMES[@]}"}; do printf '%s=***\n' "$name"; done
 }

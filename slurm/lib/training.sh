@@ -2,41 +2,6 @@
 # The training command as a dry run prints it, where there may be neither Python nor the image. In a job verl_node makes
 # it of the same recipe and translates it for an older verl; a test holds the two equal for the newest one.
 
-# Hydra's overrides by key, the whole text of each, in the order of TRAINING_KEYS.
-declare -gA TRAINING=()
-TRAINING_KEYS=()
-
-# usage: training::_say OVERRIDE
-# The last override of a key counts; a key that one before it adds with + stays one that is added.
-training::_say() {
-    local override=$1
-    local key=${1%%=*}
-    key=${key#"${key%%[!+~]*}"}
-    if [[ -z ${TRAINING[$key]+set} ]]; then
-        TRAINING_KEYS+=("$key")
-    elif [[ ${TRAINING[$key]} == +[!+]* && $override == "$key="* ]]; then
-        override=+$override
-    fi
-    TRAINING[$key]=$override
-}
-
-# usage: training::_quoted TEXT
-# Prints it as a string of Hydra's grammar, where a backslash escapes only quotes and itself.
-training::_quoted() {
-    local text=$1 ending=''
-    local -r quote="'" slash=\\
-    while [[ $text == *"$slash" ]]; do
-        text=${text%"$slash"}
-        ending+=$slash$slash
-    done
-    printf "'%s'" "${text//$quote/$slash$quote}$ending"
-}
-
-# usage: training::_literal TEXT
-training::_literal() {
-    if [[ $1 =~ ^[A-Za-z0-9_./:%+-]+$ ]]; then printf '%s' "$1"; else training::_quoted "$1"; fi
-}
-
 # usage: training::_recipe
 # Says the recipe's overrides, flat or nested, and sets TRAINING_MODULE, TRAINING_DATA and TRAINING_MODEL.
 training::_recipe() {
@@ -59,7 +24,7 @@ training::_recipe() {
             0data) TRAINING_DATA=$value ;;
             0model) TRAINING_MODEL=$value ;;
             0*) ;;
-            *) training::_say "$(printf '%s' "${parents[@]:0:depth}")$key=${value//, /,}" ;;
+            *) hydra::say "$(printf '%s' "${parents[@]:0:depth}")$key=${value//, /,}" ;;
         esac
     done < "$RECIPE"
 }
@@ -70,7 +35,7 @@ training::_files() {
     local name files=''
     local -a names
     IFS=', ' read -ra names <<< "${TRAINING_DATA//[\[\]]/}"
-    for name in "${names[@]}"; do files+=,$(training::_literal "$TRAINING_PLACE/$name/$1.parquet"); done
+    for name in "${names[@]}"; do files+=,$(hydra::literal "$TRAINING_PLACE/$name/$1.parquet"); done
     if ((${#names[@]} > 1)); then printf '[%s]' "${files#,}"; else printf '%s' "${files#,}"; fi
 }
 
@@ -79,7 +44,7 @@ training::_files() {
 training::_logger() {
     local name loggers=console,file
     local -a names
-    IFS=', ' read -ra names <<< "${TRAINING[trainer.logger]#*=}"
+    IFS=', ' read -ra names <<< "${HYDRA_SAID[trainer.logger]#*=}"
     for name in "${names[@]//[\[\]]/}"; do
         case $name in
             '' | console | file) ;;
@@ -93,17 +58,17 @@ training::_logger() {
 # What the job knows better than the recipe. usage: training::_job NODES GPUS
 training::_job() {
     local key
-    training::_say "trainer.nnodes=$1"
-    training::_say "trainer.n_gpus_per_node=$2"
-    training::_say "trainer.default_local_dir=$(training::_literal "$VERLJOB_CHECKPOINTS")"
-    training::_say "hydra.run.dir=$(training::_literal "$VERLJOB_RUN_DIR/hydra")"
+    hydra::say "trainer.nnodes=$1"
+    hydra::say "trainer.n_gpus_per_node=$2"
+    hydra::say "trainer.default_local_dir=$(hydra::literal "$VERLJOB_CHECKPOINTS")"
+    hydra::say "hydra.run.dir=$(hydra::literal "$VERLJOB_RUN_DIR/hydra")"
     if [[ -n ${TRAINING_DATA//[\[\] ]/} ]]; then
-        training::_say "data.train_files=$(training::_files train)"
-        training::_say "data.val_files=$(training::_files test)"
+        hydra::say "data.train_files=$(training::_files train)"
+        hydra::say "data.val_files=$(training::_files test)"
     fi
     [[ $TRAINING_MODEL != demo:* ]] || TRAINING_MODEL=$TRAINING_PLACE/models/${TRAINING_MODEL#demo:}
     [[ $TRAINING_MODEL != null ]] || return 0
-    for key in actor_rollout_ref critic; do training::_say "$key.model.path=$(training::_literal "$TRAINING_MODEL")"; done
+    for key in actor_rollout_ref critic; do hydra::say "$key.model.path=$(hydra::literal "$TRAINING_MODEL")"; done
 }
 
 # usage: training::command NODES GPUS
@@ -116,11 +81,11 @@ training::command() {
     training::_recipe
     TRAINING_MODEL=${VERLJOB_MODEL:-$TRAINING_MODEL}
     training::_job "$1" "$2"
-    for word in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do training::_say "$word"; done
-    training::_say "trainer.logger=$(training::_logger)"
+    for word in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do hydra::say "$word"; done
+    hydra::say "trainer.logger=$(training::_logger)"
     for word in "${shared[@]}"; do
-        training::_say "+ray_kwargs.ray_init.runtime_env.env_vars.${word%%=*}=$(training::_quoted "${word#*=}")"
+        hydra::say "+ray_kwargs.ray_init.runtime_env.env_vars.${word%%=*}=$(hydra::quoted "${word#*=}")"
     done
-    for word in "${TRAINING_KEYS[@]}"; do words+=("${TRAINING[$word]}"); done
+    for word in "${HYDRA_KEYS[@]}"; do words+=("${HYDRA_SAID[$word]}"); done
     say::command env "${shared[@]}" HYDRA_FULL_ERROR=1 PYTHONUNBUFFERED=1 python3 -m "$TRAINING_MODULE" "${words[@]}"
 }

@@ -56,40 +56,6 @@ verdict::sentence() {
     printf '%s\n' "${text//$'\n'/ }"
 }
 
-# usage: verdict::_json TEXT
-verdict::_json() {
-    local text=${1//\\/\\\\}
-    text=${text//\"/\\\"}
-    text=${text//[[:cntrl:]]/ }
-    printf '"%s"' "$text"
-}
-
-# usage: verdict::_phases FILE
-# Prints the seconds of the phases in the head's result.json; an empty object where it wrote none.
-verdict::_phases() {
-    local text=''
-    [[ ! -r $1 ]] || text=$(< "$1")
-    if [[ $text =~ \"phases\":[[:space:]]*(\{[^\}]*\}) ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '{}'; fi
-}
-
-# usage: verdict::result FILE ATTEMPT NODE...
-# Writes result.json for a job whose head did not get to speak for it; keeps the phases that the head wrote.
-verdict::result() {
-    local -r file=$1 attempt=$2
-    local key node comma=''
-    local phases
-    phases=$(verdict::_phases "$file")
-    shift 2
-    {
-        printf '{"code": %d, "attempt": %d' "${VERDICT[code]}" "$attempt"
-        for key in stage host cause fix; do printf ', "%s": ' "$key"; verdict::_json "${VERDICT[$key]}"; done
-        printf ', "phases": %s, "nodes": [' "$phases"
-        for node in "$@"; do printf '%s' "$comma"; verdict::_json "$node"; comma=', '; done
-        printf ']}\n'
-    } > "$file.new"
-    mv -f -- "$file.new" "$file"
-}
-
 # usage: verdict::send NODE_FOLDER
 # Prints the verdict as one line for launch.sh: srun brings it where no file system does.
 verdict::send() {

@@ -16,7 +16,7 @@ import pytest
 from docker import DockerClient
 from packaging.utils import canonicalize_name
 
-from images import base, batch, build, difference, lock, report, source
+from images import base, batch, build, difference, lock, report, report_files, source
 from images.catalog import Catalog
 from images.engine import architecture, choose
 from images.errors import Incompatible, NotBuilt
@@ -66,7 +66,7 @@ class Heard(Progress):
 def built(spec: ImageSpec, idle_base: str, lines: Path | None = None) -> tuple[list[report.StepReport], Heard]:
     heard = Heard()
     build.build(spec, Site.here(), [TAG], from_base=idle_base, lock=lines, progress=heard)
-    told = report.read(TAG)
+    told = report_files.read(TAG)
     assert told
     return [report.StepReport(**step) for step in told["steps"]], heard
 
@@ -117,7 +117,7 @@ def test_a_build_of_the_same_bytes_is_told_of_and_known_again(daemon: DockerClie
 
     assert len(ids) == 1
     assert (second.lines, second.verdicts) == ([], [f"unchanged, {ids.pop()}"])
-    told = report.read(TAG)
+    told = report_files.read(TAG)
     assert told
     assert told["engine"].startswith("buildah ")
     assert [step["text"].split()[0] for step in told["steps"]] == ["FROM", *["RUN"] * 6, "COPY"]
@@ -156,10 +156,10 @@ def test_an_edit_is_told_with_its_file_size_and_change(
     ]
     assert [step.cause for step in steps] == [""] * (packages - 1) + later
     assert "since the last build" in heard.verdicts[0]
-    text = (report.REPORTS / f"{report.stem(TAG)}.txt").read_text()
+    text = (report_files.REPORTS / f"{report_files.stem(TAG)}.txt").read_text()
     assert "ran: lock.txt" in text
     assert "/opt/verljob/python" in text
-    assert (report.REPORTS / f"{report.stem(TAG)}.html").read_text().startswith("<!doctype html>")
+    assert (report_files.REPORTS / f"{report_files.stem(TAG)}.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_layer(
@@ -176,7 +176,7 @@ def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_
         image = build.build(spec, Site.here(), [TAG], from_base=idle_base, verl=of, progress=heard)
         layers.append(daemon.images.get(image).attrs["RootFS"]["Layers"])
 
-    told = report.read(TAG)
+    told = report_files.read(TAG)
     assert told
     ran = [step for step in told["steps"] if not step["cached"] and not step["text"].startswith("FROM ")]
     assert [(step["text"], step["cause"]) for step in ran] == [("COPY verl/ /opt/verl/", "verl/verl/__init__.py")]
@@ -197,8 +197,8 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 
     monkeypatch.setattr(batch, "base_of", base_of)
     monkeypatch.setattr(batch, "torch_of", lambda *_: [])
-    monkeypatch.setattr(build, "base_of", lambda spec, *_: idle_base)
-    monkeypatch.setattr(batch, "names", lambda spec, _: [f"verljob-test-builds:{spec.variant}"])
+    monkeypatch.setattr(build, "_at_hand", lambda *_: idle_base)
+    monkeypatch.setattr(Catalog, "names", lambda _, spec: [f"verljob-test-builds:{spec.variant}"])
     chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
 
     outcomes = batch.build_all(chosen, Site.here(), CATALOG, progress="quiet")

@@ -13,13 +13,14 @@ import pytest
 from docker import DockerClient
 from docker.models.images import Image
 
-from images import base, contents, export, prune, squashfs
+from images import base, contents, export, prune, pseudo
 from images.catalog import Catalog
 from images.engine import choose
 from images.errors import DiskTooSmall, ImageError
 from images.export import Request
 from images.process import run
 from images.site import Site
+from images.tree import differences
 
 ROOT = Path(__file__).parents[2]
 SPEC = Catalog.read().find("cpu")
@@ -71,8 +72,8 @@ def test_archives_and_squashfs_hold_one_file_system(image: Image, tmp_path: Path
     assert len(tree) > 1000
     assert tree["opt/a/one"].holds != tree["opt/a/hard"].holds
     assert "etc/motd" not in tree
-    assert contents.differences(tree, contents.of_archive(oci)) == []
-    differing = [line.partition(": ")[0] for line in contents.differences(tree, squashfs.read(squash))]
+    assert differences(tree, contents.of_archive(oci)) == []
+    differing = [line.partition(": ")[0] for line in differences(tree, pseudo.read(squash))]
     assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
 
 
@@ -107,8 +108,8 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(small: Imag
 def test_a_squashfs_that_came_out_otherwise_gets_no_name(
     small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = squashfs.read
-    monkeypatch.setattr(squashfs, "read", lambda path: {**read(path), "more": read(path)["file"]})
+    read = pseudo.read
+    monkeypatch.setattr(pseudo, "read", lambda path: {**read(path), "more": read(path)["file"]})
 
     with pytest.raises(ImageError, match=r"1 paths other than in verljob-test-export:small:\nmore: missing \|"):
         export.archives(small, SMALL, ["squashfs"], tmp_path)

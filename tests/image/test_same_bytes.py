@@ -14,10 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from images import base, contents, context, labels, reproducible
 from images.catalog import Catalog
-from images.contents import Tree
 from images.engine import choose
 from images.process import run
 from images.render import TEMPLATES
+from images.tree import Tree, differences
 
 SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-bytes"
@@ -54,7 +54,12 @@ class Ground:
         (folder / "Dockerfile").write_text(loader.from_string(TEMPLATE).render(spec=SPEC) + f"\n{more}")
         secret = self.folder / "pip"
         secret.write_text("[global]\n")
-        return [*labels.flags(labels.told(self.base, folder)), "--secret", f"id=pip,src={secret}", str(folder)]
+        return [
+            *labels.flags(labels.told(self.base, self.daemon.images.get(self.base), folder)),
+            "--secret",
+            f"id=pip,src={secret}",
+            str(folder),
+        ]
 
     def by_buildah(self, name: str, arguments: list[str]) -> str:
         """Build, and return the ID."""
@@ -102,13 +107,13 @@ def test_a_build_in_another_folder_by_somebody_with_another_umask_on_another_day
     finally:
         os.umask(before)
 
-    assert again == first[0], contents.differences(first[1], ground.tree("elsewhere"))
+    assert again == first[0], differences(first[1], ground.tree("elsewhere"))
 
 
 def test_what_is_not_the_same_is_named_by_its_path(ground: Ground, first: tuple[str, Tree]) -> None:
     other = ground.by_buildah("dated", ground.stage("dated", "RUN date +%s%N > /opt/made/when\n"))
 
-    found = contents.differences(first[1], ground.tree("dated"))
+    found = differences(first[1], ground.tree("dated"))
 
     assert other != first[0]
     assert [line.partition(": ")[0] for line in found] == ["opt/made/when"]
@@ -126,5 +131,5 @@ def test_docker_podman_and_buildah_make_one_file_system_of_one_rendered_file(
     run([*podman, "push", f"{NAME}:podman", f"docker-daemon:{NAME}:podman"])
 
     assert "opt/verljob/entrypoint.sh" in first[1]
-    assert contents.differences(ground.tree("docker"), first[1]) == []
-    assert contents.differences(ground.tree("podman"), first[1]) == []
+    assert differences(ground.tree("docker"), first[1]) == []
+    assert differences(ground.tree("podman"), first[1]) == []

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from docker import DockerClient
 
-from images import attestation, base, build, bundle, bundling, context, record, report
+from images import attestation, base, build, bundle, bundling, context, record, report_files
 from images.bundle import Bundle
 from images.engine import choose
 from images.errors import BundleBroken, CommandFailed
@@ -102,7 +102,7 @@ def test_no_secret_is_in_the_log_the_records_or_what_is_stated(
     attestation.write(TAG, tmp_path)
     folders = (place.folder / "staged", place.folder / "records", tmp_path)
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    written += report.REPORTS.glob(f"{report.stem(TAG)}.*")
+    written += report_files.REPORTS.glob(f"{report_files.stem(TAG)}.*")
 
     assert len(written) > 50
     assert {path.name: told for path in written if (told := found(path.read_bytes()))} == {}

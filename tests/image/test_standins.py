@@ -10,7 +10,7 @@ import pytest
 import standin
 from docker import DockerClient
 
-from images import build, report
+from images import build, report_files
 from images.catalog import Catalog
 from images.errors import BaseUnreachable, CommandFailed
 from images.site import Site
@@ -139,7 +139,7 @@ def test_over_a_base_that_lacks_nothing_an_image_adds_few_and_small_layers(
     image = daemon.images.get(build.build(spec, Site.here(), tags, from_base=plain, lock=lines))
 
     added = len(image.attrs["RootFS"]["Layers"]) - len(below.attrs["RootFS"]["Layers"])
-    told = report.read(plain)
+    told = report_files.read(plain)
     assert told
     of_verl = sum(step["size"] for step in told["steps"] if "verl.txt" in step["text"])  # the base has it by now
     assert 0 < added <= 8

@@ -16,7 +16,19 @@ from docker.errors import ImageNotFound
 from docker.models.images import Image
 from packaging.utils import canonicalize_name
 
-from images import attachments, attestation, base, context, packages, push, record, rootfs, sbom, verification
+from images import (
+    attachments,
+    attestation,
+    base,
+    context,
+    freshness,
+    packages,
+    push,
+    record,
+    rootfs,
+    sbom,
+    verification,
+)
 from images.attachments import PROVENANCE, SBOM
 from images.catalog import Catalog
 from images.engine import choose
@@ -60,7 +72,10 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     argv = engine.build_argv(["--tag", NAME, "--build-arg", f"BASE={reference}", str(folder)])
     run(argv, engine.environment)
     image = daemon.images.get(NAME)
-    recorded = record.write(str(image.id), record.predicate(SPEC, engine, reference, folder, started))
+    below = daemon.images.get(reference)
+    inputs = freshness.inputs(folder, str(below.id), freshness.by_docker(engine), {})
+    made_of = record.dependencies(SPEC, reference, below, folder, inputs)
+    recorded = record.write(str(image.id), record.predicate(SPEC, engine, reference, folder, made_of, started=started))
     yield image
     recorded.unlink()
     daemon.images.remove(str(image.id), force=True)

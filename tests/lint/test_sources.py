@@ -7,6 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from images import render
+from images.catalog import Catalog
+
 CHECKOUT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
 NOT_OURS = {".venv", ".git", ".build", "__pycache__", "verljob"}
@@ -58,3 +63,10 @@ def test_dockerfiles_pass_hadolint() -> None:
 
     assert CHECKOUT / "slurm" / "testbed" / "Dockerfile" in dockerfiles
     assert finds_nothing("hadolint", *dockerfiles)
+
+
+@pytest.mark.parametrize("variant", ["cpu", "rocm6.2"])
+def test_the_dockerfile_that_collects_a_bundle_passes_hadolint(variant: str, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(render.bundle(Catalog.read().variants[variant]))
+
+    assert finds_nothing("hadolint", tmp_path / "Dockerfile")

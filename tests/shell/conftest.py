@@ -4,9 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.shell.machine import Machine
 from tests.shell.rig import Rig
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)

@@ -94,7 +94,7 @@ class Rig:
     def launch(self, *words: str, script: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         return self.run("bash", str(script or CHECKOUT / "slurm" / "launch.sh"), *words, **more)
 
-    def of_the_step(self, node_id: int = 0, **more: str) -> dict[str, str]:
+    def of_the_step(self, node_id: int = 0, /, **more: str) -> dict[str, str]:
         """The environment of node.sh: launch.sh's, then that of the task."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         own = {
@@ -124,9 +124,10 @@ class Rig:
     def node(self, node_id: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
         return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.of_the_step(node_id, **more))
 
-    def start_node(self) -> subprocess.Popen[str]:
+    def start_node(self, **more: str) -> subprocess.Popen[str]:
+        environment = self.of_the_step(**more)
         return subprocess.Popen(
-            ["bash", str(CHECKOUT / "slurm" / "node.sh")], env=self.of_the_step(), cwd=self.work,
+            ["bash", f"{environment['VERLJOB_HOME']}/slurm/node.sh"], env=environment, cwd=self.work,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 

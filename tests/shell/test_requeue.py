@@ -6,11 +6,11 @@ import json
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.shell.rig import CHECKOUT, Rig
+from tests.shell.waiting import wait_for
 
 LOST = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
 
@@ -175,13 +175,6 @@ def started(rig: Rig, **more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
     wait_for(rig.root / "fake" / "step.pid")
     return launch
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 10
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"no {path}"
-        time.sleep(0.05)
 
 
 # Ends by itself, as soon as the notice is there or the test says that there will be none.

@@ -1,119 +1,10 @@
-"""./run on a machine whose commands are fakes: what it installs, starts, says and leaves."""
+"""./run on a machine whose commands are fakes: what it installs, says and leaves."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import time
-from pathlib import Path
-
 import pytest
 
-CHECKOUT = Path(__file__).parents[2]
-# What run itself calls; everything else on PATH is a fake, so the machine's own docker is never seen.
-REAL = ("bash", "cat", "chmod", "dirname", "mkdir", "rm", "setsid", "sleep", "tail", "touch")
-
-TOOLS = ("buildah", "podman", "skopeo", "mksquashfs")
-FAKES = {
-    "id": "[[ $1 == -u ]] && echo ${FAKE_UID:-0} || echo tester",
-    "apt-get": 'echo "apt-get $*" >> "$FAKE_LOG"; [[ $* != *install* ]] || touch "$FAKE_STATE/installed"',
-    "apt-cache": '[[ " docker.io docker-compose debootstrap python3-venv debian-archive-keyring " == *" $2 "* ]]',
-    # Makes environments whose python logs what pip and invoke are asked for.
-    "python3": """case "$*" in
-    *ensurepip*) exit 0 ;;
-    --version) echo Python 3.11.2 ;;
-    *venv*) mkdir -p "${@: -1}/bin"; cat "$FAKE_STATE/venv-python" > "${@: -1}/bin/python"
-            chmod +x "${@: -1}/bin/python"; echo "venv ${@: -1}" >> "$FAKE_LOG" ;;
-esac""",
-    "debootstrap": "exit 0",
-    "docker-compose": "exit 0",
-    "dockerd": """trap 'rm "$FAKE_STATE/up"; echo "dockerd ended" >> "$FAKE_LOG"; exit 0' TERM
-echo "dockerd $*" >> "$FAKE_LOG"
-[[ -z ${FAKE_DOCKERD_FAILS:-} ]] || { echo "no space left on device"; exit 1; }
-while [[ $1 != --pidfile ]]; do shift; done
-echo $$ > "$2"; touch "$FAKE_STATE/up"
-while :; do sleep 0.1; done""",
-}
-VENV_PYTHON = """[[ $1 != -c ]] || exit 0
-echo "$2 ${*:3}" >> "$FAKE_LOG"
-[[ $2 != invoke ]] || { [[ -z ${FAKE_LASTS:-} ]] || sleep 30 & wait; exit "${FAKE_CODE:-0}"; }"""
-
-
-def docker(version: str, *, buildx: bool) -> str:
-    """A docker client of this version; an engine answers it while the file `up` is there."""
-    return f"""case "$*" in
-    --version) echo "Docker version {version}, build abc" ;;
-    "buildx version") {"exit 0" if buildx else "exit 1"} ;;
-    "compose version") exit 1 ;;
-    version*) [[ -e $FAKE_STATE/up ]] && echo 20.10.24 || {{ echo "${{FAKE_REFUSAL:-Cannot connect}}" >&2; exit 1; }} ;;
-    info*) echo /var/lib/docker ;;
-esac"""
-
-
-class Machine:
-    """A checkout in a folder with a space in its name, and a PATH of fakes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.checkout = folder / "my checkout"
-        self.bin, self.state, self.log = folder / "bin", folder / "state", folder / "log"
-        for made in (self.checkout, self.bin, self.state):
-            made.mkdir()
-        shutil.copy(CHECKOUT / "run", self.checkout)
-        shutil.copytree(CHECKOUT / "bootstrap", self.checkout / "bootstrap")
-        shutil.copy(CHECKOUT / "pyproject.toml", self.checkout)
-        (self.state / "venv-python").write_text(f"#!/bin/bash\n{VENV_PYTHON}\n")
-        for name in REAL:
-            (self.bin / name).symlink_to(str(shutil.which(name)))
-        for name, body in FAKES.items():
-            self.has(name, body)
-        for name in TOOLS:
-            self.has(name, "exit 0")
-        self.has("docker", docker("20.10.24", buildx=False))
-        self.engine_answers()
-
-    def has(self, name: str, body: str, folder: Path | None = None) -> Path:
-        path = (folder or self.bin) / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/bash\n{body}\n")
-        path.chmod(0o755)
-        return path
-
-    def lacks(self, *names: str) -> None:
-        for name in names:
-            (self.bin / name).unlink()
-
-    def engine_answers(self, answers: bool = True) -> None:
-        if answers:
-            (self.state / "up").touch()
-        else:
-            (self.state / "up").unlink()
-
-    def environment(self, **extra: str) -> dict[str, str]:
-        return {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "FAKE_STATE": str(self.state), **extra}
-
-    def run(self, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.checkout / "run", *words],
-            env=self.environment(**extra),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-        )
-
-    def did(self, word: str) -> list[str]:
-        """What was called, among the lines that begin with ``word``."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [line for line in lines if line.startswith(word)]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+from tests.shell.machine import TOOLS, Machine, docker
 
 
 def test_a_fresh_checkout_gets_an_environment_and_the_task_runs_in_it(machine: Machine) -> None:
@@ -165,24 +56,6 @@ def test_the_linters_are_installed_for_the_tasks_that_run_them(machine: Machine,
 
 def test_the_exit_code_is_the_tasks(machine: Machine) -> None:
     assert machine.run("demo", FAKE_CODE="7").returncode == 7
-
-
-def test_the_client_that_can_use_buildkit_is_chosen_and_said(machine: Machine) -> None:
-    shadow = machine.has("docker", docker("28.2.2", buildx=False), machine.bin.parent / "first").parent
-    machine.has(
-        "python3", FAKES["python3"].replace("mkdir -p", 'echo "chosen $VERLJOB_DOCKER" >> "$FAKE_LOG"; mkdir -p')
-    )
-    done = machine.run("build", PATH=f"{shadow}:{machine.bin}")
-
-    assert done.returncode == 0, done.stderr
-    assert machine.did("chosen") == [f"chosen {machine.bin}/docker"]
-    assert f"docker: {machine.bin}/docker 20.10.24, not {shadow}/docker 28.2.2" in done.stderr
-
-
-def test_a_client_with_buildx_is_taken_whatever_its_version(machine: Machine) -> None:
-    machine.has("docker", docker("28.2.2", buildx=True))
-
-    assert machine.run("build").returncode == 0
 
 
 def test_as_root_what_lacks_is_installed_at_once_by_the_names_that_this_release_has(machine: Machine) -> None:
@@ -254,68 +127,3 @@ def test_what_a_task_takes_beside_the_engine_is_told_by_its_package(
 
     wanted = f"sudo apt-get install {' '.join(packages)}\n"
     assert (wanted in done.stderr) if packages else done.returncode == 0
-
-
-def test_an_engine_that_answers_is_left_alone(machine: Machine) -> None:
-    machine.run("demo")
-
-    assert not machine.did("dockerd")
-
-
-def test_an_engine_is_started_where_none_answers_and_ends_with_the_task(machine: Machine) -> None:
-    machine.engine_answers(False)
-    done = machine.run("demo", VERLJOB_DOCKER_ROOT="/my data", FAKE_CODE="7")
-
-    started, ended = machine.did("dockerd")
-    assert done.returncode == 7, done.stderr
-    assert started.endswith("--data-root /my data")
-    assert ended == "dockerd ended"
-    assert not (machine.state / "up").exists()
-
-
-def test_term_ends_the_task_and_then_the_engine(machine: Machine) -> None:
-    machine.engine_answers(False)
-    environment = machine.environment(FAKE_LASTS="1")
-    with subprocess.Popen([machine.checkout / "run", "demo"], env=environment, stdin=subprocess.DEVNULL) as running:
-        deadline = time.monotonic() + 30
-        while not machine.did("invoke"):
-            assert time.monotonic() < deadline, "the task was never started"
-            time.sleep(0.05)
-        os.kill(running.pid, signal.SIGTERM)
-        code = running.wait(timeout=20)
-
-    assert code == 128 + signal.SIGTERM
-    assert machine.did("dockerd")[-1] == "dockerd ended"
-
-
-def test_an_engine_stays_for_a_cluster_until_that_is_taken_down(machine: Machine) -> None:
-    machine.engine_answers(False)
-    machine.run("testbed.up")
-    stayed = (machine.state / "up").exists()
-    machine.run("testbed.down")
-
-    assert stayed
-    assert machine.did("dockerd")[-1] == "dockerd ended"
-
-
-def test_an_engine_that_does_not_start_is_told_with_its_last_words(machine: Machine) -> None:
-    machine.engine_answers(False)
-    done = machine.run("demo", FAKE_DOCKERD_FAILS="1")
-
-    assert done.returncode == 69
-    assert "no space left on device" in done.stderr
-
-
-def test_an_account_that_may_not_use_the_engine_is_told_the_group(machine: Machine) -> None:
-    machine.engine_answers(False)
-    done = machine.run("demo", FAKE_UID="1000", FAKE_REFUSAL="permission denied while trying to connect")
-
-    assert done.returncode == 69
-    assert "usermod --append --groups docker tester" in done.stderr
-
-
-def test_a_data_root_that_was_asked_for_is_not_silently_another(machine: Machine) -> None:
-    done = machine.run("demo", VERLJOB_DOCKER_ROOT="/elsewhere")
-
-    assert done.returncode == 69
-    assert "/var/lib/docker" in done.stderr

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from verl_node.errors import InputUnavailable
+from verl_node.data import row
 
 SOURCE = "openai/gsm8k"  # verl chooses its scorer by this name
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
@@ -25,13 +25,6 @@ def rows(split: str, raw_rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]
 def _row(split: str, index: int, question: str, answer: str) -> dict[str, Any]:
     number = _ANSWER.search(answer)
     if not number:
-        raise InputUnavailable(
-            f"Row {index} of gsm8k's {split} has no number after '####'.", fix="Fetch the raw data set again."
-        )
-    return {
-        "data_source": SOURCE,
-        "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": number[1].replace(",", "")},
-        "extra_info": {"split": split, "index": index, "answer": answer, "question": question},
-    }
+        raise row.lacks("gsm8k", split, index, "number after '####'")
+    truth, asked = number[1].replace(",", ""), f"{question} {INSTRUCTION}"
+    return row.of_math(SOURCE, asked, truth, split=split, index=index, answer=answer, question=question)

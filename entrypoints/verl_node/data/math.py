@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from verl_node.errors import InputUnavailable
+from verl_node.data import row
 
 SOURCE = "DigitalLearningGmbH/MATH-lighteval"  # verl chooses its scorer by this name
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
@@ -42,14 +42,7 @@ def answer(solution: str) -> str | None:
 def _row(split: str, index: int, raw: dict[str, Any]) -> dict[str, Any]:
     truth = answer(raw["solution"])
     if truth is None:
-        raise InputUnavailable(
-            f"Row {index} of math's {split} has no \\boxed answer.", fix="Fetch the raw data set again."
-        )
-    return {
-        **{column: value for column, value in raw.items() if column not in ("problem", "solution")},
-        "data_source": SOURCE,
-        "prompt": [{"role": "user", "content": f"{raw['problem']} {INSTRUCTION}"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        "extra_info": {"split": split, "index": index},
-    }
+        raise row.lacks("math", split, index, "\\boxed answer")
+    others = {column: value for column, value in raw.items() if column not in ("problem", "solution")}
+    asked = f"{raw['problem']} {INSTRUCTION}"
+    return {**others, **row.of_math(SOURCE, asked, truth, split=split, index=index)}

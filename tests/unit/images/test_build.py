@@ -4,53 +4,52 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from docker.models.images import Image
 
-from images import build, context, labels
+from images import base, build, context, labels
+from images.base import MADE
 from images.catalog import Catalog
 from images.engine import Engine
+from images.errors import BaseUnreachable
 from images.making import Making
+from images.site import Site
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
+TOOLKIT = context.ROOT / "entrypoints"
+MIRRORED = "mirror.example/library/debian:bookworm-slim"
+PINNED = Site(base_mirror="mirror.example").mirrored(CATALOG.variants["rocm6.2"].base_pinned)
 ENGINE = Engine("/usr/bin/docker", "20.10.24", buildx=False)
 
 
-class Images:
-    """A daemon's images, as docker-py shows them."""
-
-    def __init__(self) -> None:
-        self.images = self
-        self.id = "sha256:" + "1" * 64
-        self.attrs = {"RepoDigests": ["a@sha256:" + "2" * 64]}
-
-    def get(self, _reference: str) -> Images:
-        return self
+BASE = Image(attrs={"Id": "sha256:" + "1" * 64, "RepoDigests": ["a@sha256:" + "2" * 64]})
 
 
 def test_an_image_is_named_for_its_verl_and_its_variant_and_a_default_is_latest() -> None:
-    assert build.names(CPU, CATALOG) == ["verl.cpu:0.9.1-cpu", "verl.cpu:latest"]
-    assert build.names(CATALOG.variants["cpu-vllm"], CATALOG) == ["verl.cpu:0.9.1-cpu-vllm"]
-    assert build.names(CATALOG.variants["rocm6.2"], CATALOG) == ["verl.rocm:0.4.1-rocm6.2", "verl.rocm:latest"]
+    assert CATALOG.names(CPU) == ["verl.cpu:0.9.1-cpu", "verl.cpu:latest"]
+    assert CATALOG.names(CATALOG.variants["cpu-vllm"]) == ["verl.cpu:0.9.1-cpu-vllm"]
+    assert CATALOG.names(CATALOG.variants["rocm6.2"]) == ["verl.rocm:0.4.1-rocm6.2", "verl.rocm:latest"]
 
 
 def test_a_tag_of_the_callers_takes_the_place_of_the_usual_names() -> None:
-    assert build.names(CPU, CATALOG, "mine") == ["verl.cpu:mine"]
-    assert build.names(CPU, CATALOG, "team/verl:1") == ["team/verl:1"]
+    assert CATALOG.names(CPU, "mine") == ["verl.cpu:mine"]
+    assert CATALOG.names(CPU, "team/verl:1") == ["team/verl:1"]
 
 
 def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labels, "local", Images().get)
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    facts = labels.told("a:1", tmp_path)
-    making = Making(CPU, ENGINE, "a:1", ["n:1", "n:2"], tmp_path, facts, "docker")
+    facts = labels.told("a:1", BASE, tmp_path)
+    making = Making(CPU, ENGINE, "a:1", BASE, ["n:1", "n:2"], tmp_path, facts, "docker")
     argv = making.argv(["--secret", "id=pip,src=x", *labels.flags(facts)])
 
     assert argv == [
@@ -65,12 +64,11 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
 def test_the_time_of_creation_is_a_label_only_where_it_is_the_same_for_every_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labels, "local", Images().get)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    assert labels.told("a:1", tmp_path)["org.opencontainers.image.created"] == "2023-11-14T22:13:20+00:00"
+    assert labels.told("a:1", BASE, tmp_path)["org.opencontainers.image.created"] == "2023-11-14T22:13:20+00:00"
 
 
 @pytest.fixture
@@ -116,13 +114,61 @@ def test_files_are_readable_by_every_uid_whatever_the_umask(tmp_path: Path, monk
     assert all(mode == (0o755 if path.is_dir() else 0o644) for path, mode in modes.items() if path.suffix != ".sh")
 
 
-def test_the_toolkits_revision_changes_with_a_byte_and_not_with_time(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/file").write_text("one")
-    first = context.toolkit_revision(tmp_path)
-    (tmp_path / "a/file").touch()
-    touched = context.toolkit_revision(tmp_path)
-    (tmp_path / "a/file").write_text("two")
+def test_the_toolkits_revision_changes_with_a_byte_and_not_with_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
+    monkeypatch.setattr(context, "ROOT", tmp_path)
+    shutil.copytree(TOOLKIT, tmp_path / "entrypoints")
+    edited = tmp_path / "entrypoints/verl_node/__main__.py"
+
+    def revision() -> str:
+        return str(json.loads((context.stage(CPU, "base:1", []) / "toolkit/image.json").read_text())["toolkit"])
+
+    first = revision()
+    edited.touch()
+    touched = revision()
+    edited.write_text(edited.read_text() + "\n")
 
     assert touched == first
-    assert context.toolkit_revision(tmp_path) != first
+    assert revision() != first
+
+
+@pytest.mark.parametrize(
+    ("variant", "asked", "here", "taken"),
+    [
+        ("cpu", "", {MADE}, MADE),
+        (
+            "cpu",
+            "",
+            {MADE, MIRRORED},
+            MIRRORED,
+        ),
+        ("cpu", "mine:1", {MADE, "mine:1"}, "mine:1"),
+        ("rocm6.2", "", {PINNED}, PINNED),
+        ("rocm6.2", "", {PINNED, "mine:1"}, PINNED),
+    ],
+)
+def test_a_base_that_is_here_is_taken_without_a_pull(
+    variant: str, asked: str, here: set[str], taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "present", here.__contains__)
+    monkeypatch.setattr(base, "pull", lambda *_: pytest.fail("nothing has to be fetched"))
+    site = Site(base_mirror="mirror.example")
+
+    assert build.base_of(CATALOG.variants[variant], ENGINE, asked, site) == taken
+
+
+def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tag may be another image by now; without an answer of the registry it is taken."""
+    spec, pulled = replace(CATALOG.variants["rocm6.2"], base_digest="sha256:" + "1" * 64), list[str]()
+    monkeypatch.setattr(base, "present", lambda reference: reference == spec.base)
+
+    def pull(_: Engine, reference: str) -> None:
+        pulled.append(reference)
+        raise BaseUnreachable(reference, "no such host")
+
+    monkeypatch.setattr(base, "pull", pull)
+
+    assert build.base_of(spec, ENGINE, "", Site()) == spec.base
+    assert pulled == [spec.base_pinned]

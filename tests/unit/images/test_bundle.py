@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -120,13 +119,6 @@ def test_a_bundle_asks_for_the_packages_of_the_dockerfile(spec: ImageSpec) -> No
 
     assert "tini" in packages.split()
     assert f"sh /apt.sh /apt.txt {packages}\n" in render.dockerfile(spec)
-
-
-@pytest.mark.parametrize("spec", [CPU, ROCM], ids=["cpu", "rocm6.2"])
-def test_the_collecting_dockerfile_passes_hadolint(spec: ImageSpec, tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text(render.bundle(spec))
-
-    assert run([str(Path(sys.executable).with_name("hadolint")), str(tmp_path / "Dockerfile")]) == ""
 
 
 def test_a_folder_with_something_in_it_is_no_place_for_a_bundle(tmp_path: Path) -> None:

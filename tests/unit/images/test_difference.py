@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from docker.models.images import Image
 
-from images import difference, inventory, rootfs
+from images import difference
+from images.contents import of_folders
 from images.difference import Change, Difference
 from images.packages import Package
 
@@ -44,15 +41,8 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
     return first, second
 
 
-def of_layers(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> inventory.Inventory:
-    monkeypatch.setattr(rootfs, "layers", lambda _: list(folders))
-    return inventory.of(cast(Image, SimpleNamespace()))
-
-
-def test_every_kind_of_change_is_told_the_largest_first(
-    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = (of_layers(monkeypatch, side) for side in two)
+def test_every_kind_of_change_is_told_the_largest_first(two: tuple[Path, Path]) -> None:
+    first, second = (of_folders([side]) for side in two)
 
     assert [(change.what, change.bytes) for change in difference.of_files(first, second)] == [
         ("/opt/new/file", 10),
@@ -65,35 +55,17 @@ def test_every_kind_of_change_is_told_the_largest_first(
 
 
 def test_an_image_does_not_differ_from_itself_nor_from_the_same_content_in_other_layers(
-    two: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    whole = of_layers(monkeypatch, two[0])
+    whole = of_folders([two[0]])
     upper = tmp_path / "upper"
     (upper / "opt").mkdir(parents=True)
     (two[0] / "opt/gone").rename(upper / "opt/gone")
 
     assert difference.of_files(whole, whole) == []
-    again = of_layers(monkeypatch, upper, two[0])
+    again = of_folders([upper, two[0]])
     assert set(again) == set(whole)
     assert again["opt/gone"].place == str(upper / "opt/gone")
-
-
-def test_an_export_tells_the_same_as_the_layers(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as written:
-        for name in ("etc", "opt", "link", "dev"):
-            if (two[0] / name).exists() or (two[0] / name).is_symlink():
-                written.add(two[0] / name, name)
-        os.link(two[0] / "etc/same", two[0] / "etc/hardlink")
-        written.add(two[0] / "etc/same", "etc/same")
-        written.add(two[0] / "etc/hardlink", "etc/hardlink")
-        written.addfile(tarfile.TarInfo("etc/hostname"))
-    archive.seek(0)
-    with tarfile.open(fileobj=archive, mode="r|") as opened:
-        exported = dict(inventory._of_archive(opened))
-
-    assert difference.of_files(of_layers(monkeypatch, two[0]), exported) == []
-    assert exported["etc/hardlink"].content() == exported["etc/same"].content()
 
 
 def test_packages_are_told_by_kind_name_and_place() -> None:

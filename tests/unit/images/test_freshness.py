@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from docker.errors import ImageNotFound
 
-from images import context, freshness, lock
+from images import context, digests, freshness, lock, source
 from images.catalog import Catalog
 from images.engine import Engine
 
@@ -42,7 +43,7 @@ class FakeDaemon:
 def fake_daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
     fake = FakeDaemon()
     monkeypatch.setattr(freshness, "daemon", lambda: fake)
-    freshness._daemon_version.cache_clear()
+    monkeypatch.setattr(freshness, "daemon_version", fake.version)
     return fake
 
 
@@ -97,6 +98,119 @@ def test_a_changed_mode_of_any_file_or_folder_is_caught(staged: Path) -> None:
 
     assert missed == []
     assert key_of(staged) == before
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout's entrypoints, of which digests are remembered though they were written just now."""
+    monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
+    shutil.copytree(context.ROOT / "entrypoints", tmp_path / "entrypoints")
+    monkeypatch.setattr(context, "ROOT", tmp_path)
+    monkeypatch.setattr(digests, "RACY_NS", -(10**12))
+    return tmp_path / "entrypoints"
+
+
+def remembered_key(verl: source.Source | None = None) -> str:
+    """As a new process tells it."""
+    digests.at.cache_clear()
+    folder = context.stage(CPU, "base:1", [], verl=verl)
+    known = context.staged_digests(folder)
+    key = freshness.key(freshness.inputs(folder, BASE_ID, "docker", LABELS, known))
+    assert key == freshness.key(freshness.inputs(folder, BASE_ID, "docker", LABELS)), "as if all were read"
+    known.keep()
+    return key
+
+
+def test_an_edit_of_the_toolkit_that_restores_size_and_time_is_caught(toolkit: Path) -> None:
+    before = remembered_key()
+    files = sorted(path for path in toolkit.rglob("*.*") if path.is_file() and path.suffix != ".pyc")[::10]
+
+    missed = []
+    for path in files:
+        content, state = path.read_bytes(), path.stat()
+        for edited in (bytes([content[0] ^ 1]) + content[1:], content):
+            path.write_bytes(edited)
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+            missed += [path] if (remembered_key() == before) != (edited == content) else []
+
+    assert len(files) > 10
+    assert missed == []
+
+
+def same_size_and_time(verl: Path) -> None:
+    state = (verl / "__init__.py").stat()
+    (verl / "__init__.py").write_text("x = 2\n")
+    os.utime(verl / "__init__.py", ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def chmod_alone(verl: Path) -> None:
+    (verl / "__init__.py").chmod(0o755)
+
+
+def a_link_is_retargeted(verl: Path) -> None:
+    (verl / "link").unlink()
+    (verl / "link").symlink_to("version")
+
+
+def renamed_into_its_place(verl: Path) -> None:
+    state = (verl / "__init__.py").stat()
+    (verl / "new").write_text("x = 2\n")
+    os.utime(verl / "new", ns=(state.st_atime_ns, state.st_mtime_ns))
+    (verl / "new").rename(verl / "__init__.py")
+
+
+def a_module_comes(verl: Path) -> None:
+    (verl / "new.py").touch()
+
+
+def a_module_goes(verl: Path) -> None:
+    (verl / "gone.py").unlink()
+
+
+def the_clock_goes_back(verl: Path) -> None:
+    (verl / "__init__.py").write_text("x = 2\n")
+    os.utime(verl / "__init__.py", (1, 1))
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        same_size_and_time,
+        chmod_alone,
+        a_link_is_retargeted,
+        renamed_into_its_place,
+        a_module_comes,
+        a_module_goes,
+        the_clock_goes_back,
+    ],
+)
+def test_a_change_of_a_checkout_of_verl_is_caught(
+    mutate: Callable[[Path], None], toolkit: Path, tmp_path: Path
+) -> None:
+    verl = tmp_path / "checkout/verl"
+    (verl / "version").mkdir(parents=True)
+    (verl / "version/version").write_text("0.9.1\n")
+    (verl / "__init__.py").write_text("x = 1\n")
+    (verl / "gone.py").touch()
+    (verl / "link").symlink_to("__init__.py")
+    found = source.find(str(verl.parent), lambda _: {})
+    before = remembered_key(found)
+    assert remembered_key(found) == before
+
+    mutate(verl)
+
+    assert remembered_key(found) != before
+
+
+def test_an_unchanged_checkout_is_known_without_reading_a_file_of_it(
+    toolkit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, read = remembered_key(), list[str]()
+    content = digests.Digests._of_content
+    monkeypatch.setattr(digests.Digests, "_of_content", lambda self, path: read.append(path) or content(self, path))  # type: ignore[func-returns-value]
+
+    assert remembered_key() == before
+    assert read == []
 
 
 def a_file_goes(folder: Path) -> None:
@@ -172,7 +286,6 @@ def test_another_base_client_buildx_or_daemon_is_caught(staged: Path, fake_daemo
         key_of(staged, engine=replace(ENGINE, buildx=True)),
     ]
     fake_daemon.number = "23.0.1"
-    freshness._daemon_version.cache_clear()
     keys.append(key_of(staged))
 
     assert len(set(keys)) == len(keys)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from images import build, pages
+from images import pages
 from images.catalog import Catalog
 from images.errors import CatalogError
 
@@ -24,7 +24,7 @@ def test_every_image_stands_with_its_tag_and_its_cell() -> None:
     text = pages.tags(CATALOG)
 
     for spec in CATALOG.variants.values():
-        assert f"`{build.names(spec, CATALOG)[0]}`" in text
+        assert f"`{CATALOG.names(spec)[0]}`" in text
         assert f"| `{spec.variant}` |" in text
 
 
@@ -32,7 +32,7 @@ def test_the_commands_name_the_image_that_the_build_before_them_makes() -> None:
     text = pages.commands(CATALOG)
 
     for platform, variant in CATALOG.defaults.items():
-        image = build.names(CATALOG.variants[variant], CATALOG)[0]
+        image = CATALOG.names(CATALOG.variants[variant])[0]
         assert text.index(f"build --platform {platform} ") < text.index(f"VERLJOB_IMAGE={pages.REGISTRY}/{image} ")
 
 

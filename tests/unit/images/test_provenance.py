@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from docker.models.images import Image
 
-from images import context, provenance, record
+from images import context, freshness, provenance, record
 from images.catalog import Catalog
 from images.engine import Engine
 from images.errors import NotTrusted
@@ -28,17 +27,17 @@ BASE = Image(
 @pytest.fixture
 def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
     """Of the variant that has a source of its own, with a site whose URLs hold passwords."""
-    engine = SimpleNamespace(images=SimpleNamespace(get=lambda _: BASE), version=lambda: {"Version": "20.10.24"})
-    monkeypatch.setattr(record, "daemon", lambda: engine)
+    monkeypatch.setattr(record, "daemon_version", lambda: {"Version": "20.10.24"})
     monkeypatch.setattr(context, "STAGED", tmp_path)
     spec = Catalog.read().variants["rocm6.2"]
     wheel = tmp_path / "torch-1-cp39-cp39-linux_x86_64.whl"
     wheel.write_bytes(b"wheel")
     folder = context.stage(spec, "mirror.example/rocm:6", [wheel])
     Site(pip_index="https://somebody:hunter2@index.example").secrets(spec, tmp_path)
-    return record.predicate(
-        spec, Engine("/usr/bin/docker", "20.10.24", False), "mirror.example/rocm:6", folder, record.now()
-    )
+    inputs = freshness.inputs(folder, str(BASE.id), "docker", {})
+    made_of = record.dependencies(spec, "mirror.example/rocm:6", BASE, folder, inputs)
+    engine = Engine("/usr/bin/docker", "20.10.24", False)
+    return record.predicate(spec, engine, "mirror.example/rocm:6", folder, made_of, started=record.now())
 
 
 def test_a_build_records_all_that_the_image_was_made_of(predicate: dict[str, object]) -> None:
@@ -107,6 +106,6 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 def test_a_build_of_buildahs_says_so(tmp_path: Path) -> None:
     docker, spec = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
 
-    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", record.now(), buildah="1.28.2")
+    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", [], started=record.now(), buildah="1.28.2")
 
     assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from images import places, report
+from images import places, report, report_files, report_text
 from images.causes import EVICTED, FIRST, Before, of_misses, words
 from images.freshness import BASE
 from images.report import Report, StepReport
@@ -125,7 +125,7 @@ MADE = Report(
 
 
 def test_the_summary_tells_what_ran_and_what_it_weighs() -> None:
-    assert report.summary(MADE).splitlines() == [
+    assert report_text.summary(MADE).splitlines() == [
         "team/verl.cpu:1: 1 of 2 steps ran in 12.3 s; 150 MB, 33.0 MB over its base, +1.0 MB since the last build",
         "     0.4 s     1.0 MB  COPY <toolkit> /opt  (toolkit/b)",
     ]
@@ -144,7 +144,7 @@ class Cells(HTMLParser):
 
 
 def test_text_json_and_html_tell_the_same(tmp_path: Path) -> None:
-    text = report.write(MADE, tmp_path)
+    text = report_files.write(MADE, tmp_path)
     page = Cells()
     page.feed((tmp_path / "team_verl.cpu_1.html").read_text())
     told = json.loads((tmp_path / "team_verl.cpu_1.json").read_text())
@@ -157,23 +157,23 @@ def test_text_json_and_html_tell_the_same(tmp_path: Path) -> None:
         assert part in page.found
     assert "ran: toolkit/b" in page.found
     assert told["steps"][2] == asdict(MADE.steps[2])
-    assert report.read("team/verl.cpu:1", tmp_path) == told
+    assert report_files.read("team/verl.cpu:1", tmp_path) == told
 
 
 def test_an_older_image_that_is_named_again_has_its_own_report_again(tmp_path: Path) -> None:
-    report.write(MADE, tmp_path)
-    report.write(replace(MADE, image="sha256:2", seconds=1.0), tmp_path)
-    report.renew(MADE.name, "sha256:1", tmp_path)
-    report.renew(MADE.name, "sha256:3", tmp_path)
+    report_files.write(MADE, tmp_path)
+    report_files.write(replace(MADE, image="sha256:2", seconds=1.0), tmp_path)
+    report_files.renew(MADE.name, "sha256:1", tmp_path)
+    report_files.renew(MADE.name, "sha256:3", tmp_path)
 
-    told = report.read(MADE.name, tmp_path)
+    told = report_files.read(MADE.name, tmp_path)
     assert told
     assert (told["image"], told["seconds"]) == ("sha256:1", 12.34)
 
 
 def test_a_first_build_has_no_last_one(tmp_path: Path) -> None:
-    assert report.read("verl.cpu:1", tmp_path) is None
-    assert "since the last" not in report.summary(replace(MADE, before=None))
+    assert report_files.read("verl.cpu:1", tmp_path) is None
+    assert "since the last" not in report_text.summary(replace(MADE, before=None))
 
 
 @pytest.fixture

@@ -76,6 +76,23 @@ def test_a_target_begins_as_soon_as_its_own_need_is_there() -> None:
     assert begun.is_set()
 
 
+def test_the_longest_is_begun_first_and_what_it_needs_before_it() -> None:
+    order: list[str] = []
+
+    def named(name: str) -> Callable[[], str]:
+        return lambda: order.append(name) or name  # type: ignore[func-returns-value]
+
+    targets = [
+        Target("short", named("short"), {"small base": named("small base")}, expected_s=1),
+        Target("ready", named("ready"), {}, expected_s=2),
+        Target("long", named("long"), {"base": named("base")}, expected_s=3),
+        Target("middle", named("middle"), {"base": named("base")}, expected_s=1.5),
+    ]
+
+    assert [each.image_id for each in run(targets, 1)] == ["short", "ready", "long", "middle"]
+    assert order == ["base", "long", "ready", "middle", "small base", "short"]
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_no_more_than_jobs_go_on_at_a_time(jobs: int) -> None:
     lock, now, most = threading.Lock(), [0], [0]

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from images import build, context, source
+from images import context, freshness, source
 from images.catalog import Catalog
 from images.compatibility import refuse_impossible
+from images.digests import Digests
 from images.errors import ImageError, Incompatible
 from images.instructions import parse
 from images.lock import without
 from images.record import _verl
 from images.render import dockerfile
+from images.staging import Staging
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
@@ -55,6 +57,14 @@ def repository(checkout: Path) -> Callable[..., str]:
     return git
 
 
+def stage(found: source.Source, context: Path) -> Path:
+    """Stage it alone, and return what becomes /opt/verl."""
+    known = Digests(context.with_name("digests.json"))
+    with Staging(context, known, known) as staging:
+        source.stage(found, staging, "verl")
+    return context / "verl"
+
+
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
@@ -63,32 +73,32 @@ def test_a_checkout_is_copied_with_what_pip_asks_for_and_without_what_python_and
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = source.find(str(checkout), nothing)
-    source.stage(found, tmp_path / "staged")
+    staged = stage(found, tmp_path / "context")
     facts = "verl-0.10.0.dev0.dist-info"
 
-    assert files(tmp_path / "staged") == {
+    assert files(staged) == {
         *("verl/__init__.py", "verl/version/version", "verl/run.sh"),
         *(f"{facts}/METADATA", f"{facts}/INSTALLER", f"{facts}/direct_url.json"),
     }
-    (installed,) = metadata.distributions(path=[str(tmp_path / "staged")])
+    (installed,) = metadata.distributions(path=[str(staged)])
     assert (installed.metadata["Name"], installed.version) == ("verl", "0.10.0.dev0")
-    url = json.loads((tmp_path / "staged" / facts / "direct_url.json").read_text())
+    url = json.loads((staged / facts / "direct_url.json").read_text())
     assert url == {"url": checkout.as_uri(), "dir_info": {"editable": False}}
 
 
 def test_modes_are_those_of_every_checkout(checkout: Path, tmp_path: Path) -> None:
     (checkout / "verl/__init__.py").chmod(0o600)
-    source.stage(source.find(str(checkout), nothing), tmp_path / "staged")
+    staged = stage(source.find(str(checkout), nothing), tmp_path / "context")
 
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "staged/verl").iterdir()}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (staged / "verl").iterdir()}
     assert modes == {"__init__.py": 0o644, "run.sh": 0o755, "version": 0o755}
     assert (checkout / "verl/__init__.py").stat().st_mode & 0o777 == 0o600, "the checkout's own is left alone"
 
 
 def test_an_editable_checkout_is_linked_to(checkout: Path, tmp_path: Path) -> None:
-    source.stage(source.find(str(checkout), nothing, editable=True), tmp_path / "staged")
+    staged = stage(source.find(str(checkout), nothing, editable=True), tmp_path / "context")
 
-    assert (tmp_path / "staged/verl").readlink() == checkout / "verl"
+    assert (staged / "verl").readlink() == checkout / "verl"
     assert (checkout / "verl").stat().st_mode & 0o777 == 0o755
 
 
@@ -150,7 +160,7 @@ def test_a_version_file_that_holds_none_is_named(checkout: Path) -> None:
 def test_an_image_of_a_checkout_has_a_tag_of_its_own_and_is_never_latest(checkout: Path) -> None:
     spec, _ = source.chosen(CPU, str(checkout), False, nothing)
 
-    assert build.names(spec, CATALOG) == ["verl.cpu:0.10.0.dev0-cpu-local"]
+    assert CATALOG.names(spec) == ["verl.cpu:0.10.0.dev0-cpu-local"]
     assert spec.pins["verl"] == "0.10.0.dev0"
 
 
@@ -196,8 +206,8 @@ def test_one_package_and_the_head_are_taken_out_of_a_lock() -> None:
 
 
 def test_provenance_tells_of_verls_source_in_one_entry(checkout: Path, tmp_path: Path) -> None:
-    source.stage(source.find(str(checkout), nothing), tmp_path / "verl-context/verl")
+    stage(source.find(str(checkout), nothing), tmp_path / "context")
 
-    (told,) = _verl(tmp_path / "verl-context")
+    (told,) = _verl(tmp_path / "context", freshness.files(freshness.inputs(tmp_path / "context", "", "", {})))
     assert (told["name"], told["uri"]) == ("verl", checkout.as_uri())
     assert len(told["digest"]["sha256"]) == 64

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from images import vocabulary
+from images.export import FORMATS
+from slurm.testbed import MAX_NODES
 from tasks import namespace
+
+ROOT = Path(__file__).parents[3]
 
 
 def flags(name: str) -> set[str]:
@@ -39,3 +47,38 @@ def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
     chosen |= {"all", "jobs", "anyway", "progress", "verl", "editable"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(vocabulary.FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [("export", f"by comma: {', '.join(FORMATS)}"), ("testbed.up", f"compute nodes, 1 to {MAX_NODES}")],
+)
+def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None:
+    argv = [sys.executable, "-m", "invoke", "--help", task]
+    shown = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert told in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("call", "unused"),
+    [
+        ("pages.filled(images_catalog.Catalog.read())", {"docker", "requests", "images.build", "slurm.testbed"}),
+        ("slurm_explanation.explain", {"docker", "jinja2", "images.catalog", "slurm.testbed"}),
+        ("images_order.Order.of", {"rich", "spdx_tools", "images.export", "images.push", "slurm.check"}),
+    ],
+)
+def test_a_task_loads_what_it_uses(call: str, unused: set[str]) -> None:
+    """A module that was found and not run has no name of its own yet."""
+    script = f"import sys; from tasks import *; {call}; print(*(name for name, each in sys.modules.items() if LAZY))"
+    script = script.replace("LAZY", "type(each).__name__ != '_LazyModule'")
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert not unused & set(loaded.stdout.split())
+
+
+def test_what_a_module_imports_is_there_at_once_since_threads_may_use_it_first() -> None:
+    script = "import sys, tasks; tasks.batch.build_all; print(type(sys.modules['images.context']).__name__)"
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert loaded.stdout.strip() == "module"

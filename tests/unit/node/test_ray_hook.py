@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_node import ray_hook
+from verl_node import ray_hook, standby
 
 RAYLET = ["raylet", "--node_id=1a", "--session_dir=/local/ray/session", "--labels={}", "--head"]
+LOCK = "/local/ray/a lock"
 PORTS = {
     "metrics_agent_port": 20005,
     "metrics_export_port": 20006,
@@ -67,6 +69,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     for name, stand_in in modules.items():
         monkeypatch.setitem(sys.modules, name, stand_in)
     monkeypatch.setattr(ray_hook, "_POLL_S", 0)
+    monkeypatch.setenv(standby.VARIABLE, LOCK)
     return made
 
 
@@ -124,22 +127,32 @@ def test_a_ray_that_writes_no_ports_is_left_alone(ray: Ray) -> None:
     assert ray.started == [RAYLET]
 
 
-def test_what_nothing_waits_for_stands_back(ray: Ray) -> None:
+def test_what_nothing_waits_for_stands_by(ray: Ray) -> None:
     for process_type in ("dashboard", "monitor", "log_monitor", "gcs_server"):
         ray.start().process(["a"], process_type)
 
-    nice = [["nice", f"--adjustment={number}", "a"] for number in (10, 10, 19)]
-    assert ray.started == [*nice, ["a"]]
+    later = [[*standby.words(number, LOCK), "a"] for number in (10, 10, 19)]
+    assert ray.started == [*later, ["a"]]
 
 
-def test_the_agents_that_the_raylet_starts_stand_back_too(ray: Ray) -> None:
-    agents = ["--dashboard_agent_command=python3 agent.py", "--runtime_env_agent_command=python3 main.py"]
-    ray.start().process([*RAYLET, *agents], "raylet")
+AGENTS = ["--dashboard_agent_command=python3 agent.py", "--runtime_env_agent_command=python3 main.py"]
 
+
+def test_the_agents_that_the_raylet_starts_stand_by_too(ray: Ray) -> None:
+    ray.start().process([*RAYLET, *AGENTS], "raylet")
+
+    later = shlex.join(standby.words(19, LOCK))
     assert ray.started[0][len(RAYLET) :] == [
-        "--dashboard_agent_command=nice --adjustment=19 python3 agent.py",
-        "--runtime_env_agent_command=nice --adjustment=19 python3 main.py",
+        f"--dashboard_agent_command={later} python3 agent.py",
+        f"--runtime_env_agent_command={later} python3 main.py",
     ]
+
+
+def test_agents_whose_ports_the_raylet_waits_for_only_stand_back(ray: Ray) -> None:
+    del ray.raylet.persist_port
+    ray.start().process([*RAYLET, *AGENTS], "raylet")
+
+    assert ray.started[0][len(RAYLET)] == "--dashboard_agent_command=nice --adjustment=19 python3 agent.py"
 
 
 def test_the_dashboards_address_is_known_before_it_says_so(ray: Ray) -> None:

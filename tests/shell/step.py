@@ -1,0 +1,27 @@
+"""The step of launch.sh, played by a fake srun: which verdicts its nodes leave, and what comes of them."""
+
+from __future__ import annotations
+
+import subprocess
+
+DEMO = "demo_cpu"
+FOREVER = "while :; do sleep 0.1; done\n"
+
+
+def leaves(*verdicts: tuple[int, str]) -> str:
+    """A step whose nodes leave these verdicts: node number and the verdict's words."""
+    return "\n".join(
+        f"{{ printf 'verljob-verdict\\t{node_id}-n{node_id + 1}'; printf '\\t%s' {words}; echo; }} >&2"
+        for node_id, words in verdicts
+    )
+
+
+def ended(code: int, *, origin: str = "self", cause: str = "x") -> str:
+    return f"code={code} origin={origin} stage=train host=n1 cause={cause} fix="
+
+
+WELL = leaves((0, ended(0)), (1, ended(0)))
+
+
+def last(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.strip().splitlines()[-1]

@@ -1,0 +1,162 @@
+"""slurm/runtimes/bare.sh: an environment in place of a container; no process is left, whoever was killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from tests.shell.container import running
+from tests.shell.processes import lives
+from tests.shell.rig import CHECKOUT, SECRET, Rig
+
+# An interpreter whose verl_node is the test's container.
+PYTHON = """\
+#!/bin/bash
+case "$1 $2" in
+    '-c import sysconfig'*) echo "${0%/bin/python3}/lib/python3.12/site-packages" ;;
+    '-c '*) ;;
+    '-m verl_node')
+        env > "$FAKE/run.env"
+        printf '%s\\n' "$PWD" > "$FAKE/cwd"
+        FOLDER=${VERLJOB_OUT%/out} exec bash "$FAKE/container"
+        ;;
+esac
+"""
+
+
+TMP = "/tmp"  # noqa: S108  short enough for the paths of sockets, which pytest's own folder is not
+
+
+@pytest.fixture
+def bare(rig: Rig) -> Iterator[Rig]:
+    """An environment of the site's, and a short folder for the job's own."""
+    site = rig.root / "verl" / "lib" / "python3.12" / "site-packages"
+    (site / "ray-2.60.0.dist-info").mkdir(parents=True)
+    python = rig.root / "verl" / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    (rig.root / "bin" / "setsid").symlink_to(str(shutil.which("setsid")))
+    with tempfile.TemporaryDirectory(prefix="b-", dir=TMP) as local:
+        rig.environment.update(VERLJOB_LOCAL=local, VERLJOB_RUNTIME="bare", VERLJOB_IMAGE=str(rig.root / "verl"))
+        yield rig
+        assert os.listdir(local) == []
+
+
+def node(bare: Rig, **more: str) -> subprocess.CompletedProcess[str]:
+    chosen = {name: bare.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
+    return bare.node(0, **{**chosen, **more})
+
+
+def test_bare_runs_the_checkouts_entrypoint_in_the_environment(bare: Rig) -> None:
+    bare.fake("container", bare.container("code=7"))
+
+    done = node(bare, HF_TOKEN=SECRET, SLURM_JOB_PARTITION="main", PYTHONPATH="/mine", PATH_TO_DATA="/data")
+
+    assert done.returncode == 7, done.stdout + done.stderr
+    seen = dict(line.split("=", 1) for line in bare.faked("run.env").splitlines() if "=" in line)
+    folder = f"{bare.environment['VERLJOB_LOCAL']}/verljob-{os.getuid()}-20-1-0"
+    assert seen["PATH"].startswith(f"{bare.root}/verl/bin:")
+    assert seen["PYTHONPATH"] == f"{CHECKOUT}/entrypoints"
+    assert (seen["VERLJOB_LEASE"], seen["VERLJOB_TOKEN_FILE"]) == (f"{folder}/lease", f"{folder}/token")
+    assert seen["TMPDIR"] == seen["VERLJOB_RAY_TEMP_DIR"] == folder + TMP
+    assert seen["RAY_AUTH_TOKEN_PATH"] == f"{folder}/token"
+    assert (seen["SLURM_NODEID"], seen["PATH_TO_DATA"]) == ("0", "/data")
+    assert {"VERLJOB_RUN_DIR", "VERLJOB_HEAD_NODE", "VERLJOB_PORT_BLOCK"} < set(seen)
+    assert not {"SLURM_JOB_PARTITION", "VERLJOB_TOKEN", "VERLJOB_DRY_RUN"} & set(seen)
+    assert seen["HF_TOKEN"] == SECRET  # out of its file: entrypoint.sh exports it
+    assert bare.faked("cwd").strip() == str(bare.work)
+
+
+def test_bare_keeps_the_mask_since_every_device_is_seen(bare: Rig) -> None:
+    node(bare, CUDA_VISIBLE_DEVICES="2,3")
+
+    assert "CUDA_VISIBLE_DEVICES=2,3\n" in bare.faked("run.env")
+
+
+def test_bare_says_in_one_line_what_it_cannot_limit(bare: Rig) -> None:
+    said = [line for line in node(bare).stdout.splitlines() if "does not limit" in line]
+
+    assert len(said) == 1
+    assert all(word in said[0] for word in ("devices", "CPUs", "memory", "processes", TMP))
+
+
+def test_environments_with_other_packages_have_other_digests(bare: Rig) -> None:
+    node(bare)
+    first = bare.faked("run.env")
+    (bare.root / "verl" / "lib" / "python3.12" / "site-packages" / "verl-0.9.1.dist-info").mkdir()
+    node(bare)
+
+    digests = [re.findall(r"^VERLJOB_IMAGE_DIGEST=(sha256:[0-9a-f]{64})$", text, re.MULTILINE)[0] for text in (
+        first, bare.faked("run.env")
+    )]  # fmt: skip
+    assert digests[0] != digests[1]
+
+
+def test_what_is_no_environment_is_refused(bare: Rig) -> None:
+    assert node(bare, VERLJOB_IMAGE="/no/such").returncode == 66
+    assert node(bare, VERLJOB_IMAGE="verl.cpu:latest").returncode == 66
+    assert "folder of a Python environment" in bare.verdict()["cause"]
+    assert node(bare, VERLJOB_IMAGE=str(bare.work)).returncode == 66
+    assert "no bin/python3" in bare.verdict()["cause"]
+
+    (bare.root / "verl" / "lib" / "python3.12" / "site-packages" / "ray-2.60.0.dist-info").rmdir()
+    assert node(bare).returncode == 64
+    assert "Ray is not installed in it" in bare.verdict()["cause"]
+
+
+def test_what_bare_cannot_show_is_refused(bare: Rig) -> None:
+    assert node(bare, VERLJOB_MOUNTS=f"{bare.work}:/elsewhere").returncode == 64
+    assert "/elsewhere" in bare.verdict()["cause"]
+
+
+def test_a_folder_too_long_for_sockets_is_refused(bare: Rig) -> None:
+    assert node(bare, VERLJOB_LOCAL=str(bare.root / "local")).returncode == 64
+    assert "VERLJOB_LOCAL" in bare.verdict()["fix"]
+
+
+LOST = 'env -i "$(command -v sleep)" 300'
+
+
+STRAYS = {
+    "that keeps its environment": "setsid bash -c 'echo $$ > $FAKE/stray; exec sleep 300' > /dev/null",
+    "that lost its environment and holds a log open": (
+        f"setsid bash -c 'echo $$ > $FAKE/stray; exec {LOST}' > \"$TMPDIR/log\""
+    ),
+    "whose parent belongs": f"setsid bash -c 'setsid {LOST} & echo $! > $FAKE/stray; wait' > /dev/null",
+}
+
+
+WRITTEN = "until [[ -s $FAKE/stray ]]; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
+def test_processes_of_a_killed_supervisor_are_killed_by_node_sh(bare: Rig, stray: str) -> None:
+    bare.fake("container", f"{stray} &\n{WRITTEN}; kill -KILL $$")
+
+    with subprocess.Popen(["sleep", "300"]) as mine:
+        done = node(bare)
+        assert lives(mine.pid)
+        mine.kill()
+
+    assert done.returncode == 76
+    assert not lives(int(bare.faked("stray")))
+
+
+def test_processes_of_a_killed_node_sh_are_killed_by_the_sweep(bare: Rig) -> None:
+    container = 'exec 4<&-; setsid sleep 300 & echo $! > "$FAKE/stray"; echo $$ > "$FAKE/container.pid"; wait'
+    own = {name: bare.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
+    with running(bare, container, **own) as killed:
+        killed.kill()
+
+    done = bare.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **bare.of_the_step(**own))
+
+    assert done.returncode == 0, done.stderr
+    assert not lives(int(bare.faked("stray")))
+    assert not lives(int(bare.faked("container.pid")))

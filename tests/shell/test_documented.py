@@ -1,0 +1,21 @@
+"""Every launch that the pages give a reader is one that launch.sh would start."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.documented import Command, commands
+from tests.shell.rig import CHECKOUT, Rig
+
+LAUNCHES = list({(each.launch, *each.environment.items()): each for each in commands() if each.launch}.values())
+
+
+@pytest.mark.parametrize("command", LAUNCHES, ids=lambda each: " ".join(each.launch))
+def test_a_documented_launch_would_start(rig: Rig, command: Command) -> None:
+    told = {"SLURM_JOB_ID": "<unset>", "VERLJOB_HOME": str(CHECKOUT), "VERLJOB_PLATFORM": "cuda"}
+    assert command.launch
+
+    done = rig.launch(*command.launch, script=None, **{**told, **command.environment, "VERLJOB_DRY_RUN": "1"})
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nsrun --nodes=2 --ntasks=2 " in done.stdout

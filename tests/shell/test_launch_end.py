@@ -1,0 +1,240 @@
+"""launch.sh says how its step ended: whose verdict it takes, its code, and result.json."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, Rig
+from tests.shell.step import DEMO, FOREVER, WELL, ended, last, leaves
+from tests.shell.waiting import wait_for
+
+
+@pytest.mark.parametrize("code", [0, 7, 69])
+def test_the_heads_code_is_the_jobs(rig: Rig, code: int) -> None:
+    rig.fake("step", leaves((0, ended(code)), (1, ended(143, origin="signal"))) + "\nexit 143")
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == code
+    assert last(done).startswith(f"verdict: {code} (train on n1): x")
+
+
+def test_a_failed_job_tells_the_first_failure_before_its_last_line(rig: Rig) -> None:
+    verdict = "code=76 origin=self stage=cluster host=n2 cause=lost fix=requeue"
+    rig.fake("step", leaves((0, verdict), (1, ended(143, origin="signal"))))
+
+    *_, failure, where, fix, read, _ = rig.launch(DEMO).stdout.splitlines()
+
+    assert [line.split(maxsplit=1) for line in (where, fix, read)] == [
+        ["where", "n2"],
+        ["fix", "requeue"],
+        ["read", "docs/faults.md"],
+    ]
+    assert failure == "first failure ray-gcs: lost"
+
+
+@pytest.mark.parametrize(("code", "said"), [(7, 1), (0, 0)])
+def test_what_the_head_found_in_the_logs_stands_for_a_verdict_of_its_own(rig: Rig, code: int, said: int) -> None:
+    found = 'mkdir -p "$VERLJOB_RUN_DIR"; echo "found in the logs" > "$VERLJOB_RUN_DIR/explanation"\n'
+    result = f'echo \'{{"code": {code}, "stage": "train"}}\' > "$VERLJOB_RUN_DIR/result.json"\n'
+    rig.fake("step", found + result + leaves((0, ended(code)), (1, ended(143, origin="signal"))))
+
+    done = rig.launch(DEMO)
+
+    assert done.stdout.count("found in the logs") == said
+    assert "first failure" not in done.stdout
+    assert last(done).startswith(f"verdict: {code} ")
+
+
+def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(rig: Rig) -> None:
+    rig.fake("hosts", "n1\nn2\nn3\n")
+    rig.fake("step", leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y")), (2, ended(69))))
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 66
+    assert "y" in last(done)
+
+
+@pytest.mark.parametrize(("blamed", "told"), [("n2", "oom"), ("n1", "lost")], ids=["of itself", "of the head"])
+def test_a_node_that_the_head_lost_speaks_for_itself_where_it_can(rig: Rig, blamed: str, told: str) -> None:
+    head = "code=76 origin=self stage=train host=n2 cause=lost fix="
+    worker = f"code=76 origin=self stage=container host={blamed} cause=oom fix="
+    rig.fake("step", HEADS_RESULT + leaves((0, head), (1, worker)))
+
+    assert last(rig.launch(DEMO)).endswith(f"on n2): {told}")
+
+
+def test_a_node_that_was_not_heard_of_is_named(rig: Rig) -> None:
+    rig.fake("step", leaves((0, ended(143, origin="signal"))))
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "node.sh was killed on n2" in last(done)
+
+
+STEP = f'echo $$ > "$FAKE/step.pid"\n{FOREVER}'
+
+
+def test_a_node_that_does_not_end_after_another_is_asked_and_then_left_behind(rig: Rig) -> None:
+    """One that was stopped goes on when asked; one that is gone with its machine would hold srun without end."""
+    rig.fake("step", leaves((0, ended(76, cause="lost"))) + f"\ntrap '' TERM\n{STEP}")
+    began = time.monotonic()
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert time.monotonic() - began < 12
+    assert rig.faked("scancel.argv").splitlines() == ["--signal=CONT 20", "--signal=TERM 20"]
+    assert "lost" in last(done)
+    assert not (rig.root / "fake" / "sweep.argv").exists()  # it would wait for the lost node as well
+
+
+def test_a_stopped_srun_goes_on_and_ends_the_job(rig: Rig) -> None:
+    verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
+    step = f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\nkill -STOP $$\n{FOREVER}'
+    rig.fake("step", step)
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "srun was stopped on n1" in last(done)
+
+
+def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "no node left a verdict" in last(done)
+
+
+def test_a_killed_srun_is_the_cause_where_its_nodes_went_with_it_without_a_word(rig: Rig) -> None:
+    rig.fake("step", "kill -KILL $$")
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "srun was killed on n1, or node.sh on n1 n2" in last(done)
+
+
+def test_a_node_where_node_sh_was_killed_is_looked_after_by_a_step_of_its_own(rig: Rig) -> None:
+    containers = 'mkdir -p "$VERLJOB_RUN_DIR/nodes/1-n2"; echo code=143 > "$VERLJOB_RUN_DIR/nodes/1-n2/verdict"\n'
+    rig.fake("step", containers + leaves((0, ended(143, origin="signal"))))
+
+    rig.launch(DEMO)
+
+    argv = rig.faked("sweep.argv").splitlines()
+    assert {"--overlap", "--nodelist=n2", "--ntasks=1"} < set(argv)
+    assert argv[-1] == "sweep"
+
+
+def test_no_second_step_is_made_where_every_node_was_heard_of(rig: Rig) -> None:
+    rig.fake("step", WELL)
+
+    rig.launch(DEMO)
+
+    assert not (rig.root / "fake" / "sweep.argv").exists()
+
+
+def test_a_node_that_does_not_see_the_checkout_ends_the_job_with_64(rig: Rig) -> None:
+    rig.fake("step", 'SLURM_NODEID=1 SLURMD_NODENAME=n2 exec bash -c "${@:11:1}" verljob /nowhere')
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 64
+    assert "node n2 sees no /nowhere/slurm/node.sh" in last(done)
+    assert "VERLJOB_HOME" in last(done)
+
+
+def test_a_run_directory_that_goes_away_does_not_change_the_code(rig: Rig) -> None:
+    rig.fake("step", 'rm -rf "$VERLJOB_RUN_DIR"\n' + leaves((0, ended(7))))
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 7
+    assert json.loads((rig.run_dir / "result.json").read_text())["code"] == 7
+
+
+def test_a_verdict_of_an_earlier_job_does_not_speak_for_this_one(rig: Rig) -> None:
+    old = rig.work / "mine" / "nodes" / "0-n1"
+    old.mkdir(parents=True)
+    (old / "verdict").write_text("code=0\norigin=self\nstage=train\nhost=n1\ncause=old\nfix=\n")
+
+    assert rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "mine")).returncode == 76
+
+
+def test_result_json_is_written_where_no_node_wrote_it(rig: Rig) -> None:
+    rig.fake("step", leaves((0, ended(66, cause="'no \"model\" in C:\\\\x'"))))
+
+    rig.launch(DEMO)
+
+    result = json.loads((rig.run_dir / "result.json").read_text())
+    assert result == {
+        "code": 66, "attempt": 1, "stage": "train", "host": "n1", "cause": 'no "model" in C:\\\\x', "fix": "",
+        "phases": {}, "nodes": ["n1", "n2"],
+    }  # fmt: skip
+
+
+HEADS_RESULT = (
+    """printf '{"code": 143, "phases": {"head": 1.5, "join": 2.0}, "nodes": []}' > "$VERLJOB_RUN_DIR/result.json"\n"""
+)
+
+
+def test_a_result_json_of_a_head_that_speaks_for_the_job_is_left_alone(rig: Rig) -> None:
+    rig.fake("step", HEADS_RESULT + leaves((0, ended(143)), (1, ended(0))))
+
+    rig.launch(DEMO)
+
+    assert json.loads((rig.run_dir / "result.json").read_text())["nodes"] == []
+
+
+def test_a_result_json_of_a_container_whose_node_sh_knew_better_is_written_again(rig: Rig) -> None:
+    rig.fake("step", HEADS_RESULT + leaves((0, ended(76, cause="y")), (1, ended(0))))
+
+    rig.launch(DEMO)
+
+    assert json.loads((rig.run_dir / "result.json").read_text())["cause"] == "y"
+
+
+def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_phases(rig: Rig) -> None:
+    rig.fake("step", HEADS_RESULT + leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y"))))
+
+    rig.launch(DEMO)
+
+    result = json.loads((rig.run_dir / "result.json").read_text())
+    assert (result["code"], result["cause"]) == (66, "y")
+    assert result["phases"] == {"head": 1.5, "join": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("left_s", "scancel_s", "cause"),
+    [
+        (3600, 0, "ended from outside (scancel or preemption)"),
+        (3600, 60, "ended from outside (scancel or preemption)"),
+        (5, 0, "reached its time limit, UNLIMITED"),
+    ],
+    ids=["scancel", "requeue, of which scancel does not get an answer", "time limit"],
+)
+def test_term_is_passed_on_to_the_step_and_its_reason_is_told(
+    rig: Rig, left_s: int, scancel_s: int, cause: str
+) -> None:
+    verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
+    rig.fake("step", f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\n{FOREVER}')
+    words = ["bash", str(CHECKOUT / "slurm" / "launch.sh"), DEMO]
+    told = {"SLURM_JOB_END_TIME": str(int(time.time()) + left_s), "FAKE_SCANCEL_S": str(scancel_s)}
+    environment = {**rig.environment, **told}
+    with subprocess.Popen(words, env=environment, cwd=rig.work, stdout=subprocess.PIPE, text=True) as launch:
+        wait_for(rig.root / "fake" / "step.pid")
+        launch.send_signal(signal.SIGUSR1)
+        launch.send_signal(signal.SIGTERM)
+        output, _ = launch.communicate(timeout=4)
+
+    assert launch.returncode == 143
+    assert rig.faked("scancel.argv") == "--signal=TERM 20\n"
+    assert cause in output.splitlines()[-1]

@@ -1,0 +1,163 @@
+"""node.sh: how the container ended is told, and nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.shell.container import STAYS, STAYS_DEAF, running, terminate
+from tests.shell.rig import CHECKOUT, SECRET, Rig, left
+from tests.shell.waiting import wait_for
+
+
+def test_the_heads_verdict_is_filed_and_its_code_is_node_shs(rig: Rig) -> None:
+    rig.fake("container", rig.container("code=7", before="echo hello from training"))
+
+    done = rig.node()
+
+    assert done.returncode == 7
+    assert rig.verdict() == {
+        "code": "7",
+        "origin": "self",
+        "stage": "train",
+        "host": "n1",
+        "cause": "as the test says",
+        "fix": "",
+    }
+    assert "hello from training" in done.stdout
+    assert "hello from training" in (rig.run_dir / "nodes" / "0-n1" / "node.log").read_text()
+    assert left(rig) == []
+
+
+def test_a_workers_talk_goes_to_its_log_and_its_verdict_to_the_steps_stderr(rig: Rig) -> None:
+    rig.fake("container", rig.container("code=0", before="echo hello from a worker"))
+
+    done = rig.node(1)
+
+    assert done.stdout == ""
+    assert done.stderr.startswith("verljob-verdict\t1-n2\tcode=0\torigin=self\t")
+    assert "hello from a worker" in (rig.run_dir / "nodes" / "1-n2" / "node.log").read_text()
+
+
+def test_a_worker_that_heard_the_heads_verdict_ends_with_0_lest_slurm_kills_the_head(rig: Rig) -> None:
+    rig.fake("container", rig.container("code=7").replace("exit 7", "exit 0"))
+
+    done = rig.node(1)
+
+    assert done.returncode == 0
+    assert "code=7" in done.stderr
+
+
+def test_only_our_own_containers_are_removed_and_only_those_whose_job_slurm_no_longer_knows(rig: Rig) -> None:
+    ours, theirs = f"verljob-{os.getuid()}", f"verljob-{os.getuid() + 1}"
+    rig.fake("jobs", "18\tRUNNING\n20\tRUNNING\n")
+    rig.fake("containers", f"{ours}-17-1-0\t17\n{ours}-18-1-0\t18\n{theirs}-16-1-0\t16\nby-hand\t15\n")
+
+    rig.node()
+
+    assert removed(rig) == [f"{ours}-17-1-0"]
+
+
+def test_no_container_is_removed_while_slurm_does_not_answer(rig: Rig) -> None:
+    rig.fake("controller-down", "")
+    rig.fake("containers", f"verljob-{os.getuid()}-17-1-0\t17\n")
+
+    rig.node()
+
+    assert removed(rig) == []
+
+
+def removed(rig: Rig) -> list[str]:
+    """The containers that were removed, but for that of the job at hand."""
+    calls = [call.splitlines() for call in rig.faked("docker.argv").split("\n\n")]
+    own = f"verljob-{os.getuid()}-20-1-0"
+    return [call[-1] for call in calls if call[:1] == ["rm"] and call[-1] != own]
+
+
+def test_rays_logs_are_kept_without_secrets_and_bounded(rig: Rig) -> None:
+    logs = 'mkdir -p "$FOLDER/tmp/ray/session_1/logs"; cd "$FOLDER/tmp/ray/session_1/logs"; '
+    looks_like_one = f"hf_{'x' * 34} http://jo:pw@proxy:3128"
+    logs += f"printf 'token {'f' * 64} and {SECRET} {looks_like_one}\\n' > gcs.log; : > empty.log; "
+    logs += "printf '%2000000d' 1 > worker.out"
+    rig.fake("container", rig.container("code=0", before=logs))
+
+    rig.node(HF_TOKEN=SECRET)
+
+    kept = rig.run_dir / "nodes" / "0-n1" / "ray"
+    assert sorted(path.name for path in kept.iterdir()) == ["gcs.log", "worker.out"]
+    assert (kept / "gcs.log").read_text() == "token *** and *** *** http://***@proxy:3128\n"
+    assert (kept / "worker.out").stat().st_size == 1024 * 1024 + 1
+
+
+@pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
+def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: str) -> None:
+    rig.fake("container", "exit 137")
+    if oom:
+        rig.fake("oom", "")
+
+    assert rig.node().returncode == 76
+    assert words in rig.verdict()["cause"]
+
+
+@pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])
+def test_term_ends_everything_within_five_seconds(rig: Rig, container: str) -> None:
+    with running(rig, container) as node:
+        began = time.monotonic()
+        terminate(node)
+
+    assert time.monotonic() - began < 5
+    assert node.returncode == 143
+    assert rig.verdict()["origin"] == "signal"
+    assert left(rig) == []
+
+
+def test_the_lease_ends_with_node_sh_though_its_client_lives_on(rig: Rig) -> None:
+    """The client stands here for every child: one that held the FIFO open for writing would keep the lease alive."""
+    container = 'echo $$ > "$FAKE/container.pid"; read -r _ < "$FOLDER/lease"; echo gone > "$FAKE/lease-gone"\n'
+    with running(rig, container) as node:
+        assert not (rig.root / "fake" / "lease-gone").exists()
+        node.kill()
+        began = time.monotonic()
+        wait_for(rig.root / "fake" / "lease-gone")
+
+    assert time.monotonic() - began < 2
+
+
+def test_what_a_killed_node_sh_left_is_swept_by_the_next_of_the_account(rig: Rig) -> None:
+    stale = rig.root / "local" / f"verljob-{os.getuid()}-19-1-0"
+    stale.mkdir()
+    (stale / "file").write_text("")
+    foreign = rig.root / "local" / f"verljob-{os.getuid() + 1}-19-1-0"
+    foreign.mkdir()
+
+    rig.node()
+
+    assert not stale.exists()
+    assert foreign.exists()
+    assert ["rm", "--force", stale.name] in [call.splitlines() for call in rig.faked("docker.argv").split("\n\n")]
+
+
+def test_a_sweep_keeps_the_logs_of_the_killed_node_and_removes_its_folder(rig: Rig) -> None:
+    folder = rig.root / "local" / f"verljob-{os.getuid()}-20-1-1"
+    logs = folder / "tmp" / "ray" / "session_1" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "raylet.out").write_text(f"{'f' * 64}\n")
+    (folder / "token").write_text("f" * 64)
+
+    environment = rig.of_the_step(0, SLURMD_NODENAME="n2")  # the sweep's own step has one node, number 0
+    done = rig.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **environment)
+
+    assert done.returncode == 0, done.stderr
+    assert (rig.run_dir / "nodes" / "1-n2" / "ray" / "raylet.out").read_text() == "***\n"
+    assert left(rig) == []
+
+
+def test_two_launches_of_one_job_do_not_share_a_node(rig: Rig) -> None:
+    with running(rig) as node:
+        second = rig.node()
+        terminate(node)
+
+    assert second.returncode == 64
+    assert "already has a launch running" in second.stdout + second.stderr

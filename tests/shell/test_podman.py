@@ -1,0 +1,83 @@
+"""slurm/runtimes/podman.sh: rootless for an account, limited for root, and nothing of it stays."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.shell.container import values
+from tests.shell.processes import lives
+from tests.shell.rig import CHECKOUT, Rig, left
+
+
+def as_account(rig: Rig, **more: str) -> subprocess.CompletedProcess[str]:
+    """node.sh as an account that is not root, whoever runs the test."""
+    become = [str(shutil.which("unshare")), "--user", "--map-user=2001", "--map-group=2001"]
+    return rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(0, **more))
+
+
+def test_podman_keeps_an_accounts_files_groups_and_cgroup(rig: Rig) -> None:
+    done = as_account(rig, VERLJOB_RUNTIME="podman")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    argv = rig.docker_run()
+    assert values(argv, "--user") == ["0:0"]  # which is the account itself outside
+    assert "--userns" not in argv
+    assert values(argv, "--group-add") == ["keep-groups"]
+    assert values(argv, "--cgroups") == ["disabled"]
+    assert values(argv, "--ulimit") == ["host"]
+    assert not {"--memory", "--cpuset-cpus", "--pids-limit"} & set(argv)
+    assert argv[-2:] == ["1234", "node"]
+    assert "does not limit, beyond what Slurm does: CPUs, memory," in done.stdout
+    assert left(rig) == []
+
+
+def test_podman_removes_masks_that_the_image_sets(rig: Rig) -> None:
+    as_account(rig, VERLJOB_RUNTIME="podman", CUDA_VISIBLE_DEVICES="0")
+
+    assert "CUDA_VISIBLE_DEVICES" in values(rig.docker_run(), "--unsetenv")
+
+
+def test_podman_as_root_limits_what_docker_does(rig: Rig) -> None:
+    become = [str(shutil.which("unshare")), "--user", "--map-root-user"]
+    rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(VERLJOB_RUNTIME="podman"))
+
+    argv = rig.docker_run()
+    assert values(argv, "--memory") == [str(4096 * 1024 * 1024)]
+    assert values(argv, "--ulimit") == ["nofile=16384"]
+    assert "--cgroups" not in argv
+
+
+def test_podman_that_does_not_work_ends_with_69_and_its_words(rig: Rig) -> None:
+    rig.fake("down", "")
+
+    assert as_account(rig, VERLJOB_RUNTIME="podman").returncode == 69
+    assert "cannot set up namespace using newuidmap" in rig.verdict()["cause"]
+
+
+def test_podman_on_a_network_file_system_ends_with_69(rig: Rig) -> None:
+    stat = rig.root / "bin" / "stat"
+    stat.unlink()
+    stat.write_text('#!/bin/bash\n[[ $1 == --file-system ]] && echo nfs || exec /usr/bin/stat "$@"\n')
+    stat.chmod(0o755)
+
+    assert as_account(rig, VERLJOB_RUNTIME="podman").returncode == 69
+    assert "rootless_storage_path" in rig.verdict()["fix"]
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "with others running"])
+@pytest.mark.parametrize("image", ["verl.cpu:latest", "absent"], ids=["after a container", "without one"])
+def test_the_process_that_podman_leaves_is_ended_with_the_last_container(rig: Rig, others: bool, image: str) -> None:
+    with subprocess.Popen(["sleep", "60"]) as pause:
+        folder = rig.root / "fake" / "run" / "libpod" / "tmp"
+        folder.mkdir(parents=True)
+        (folder / "pause.pid").write_text(f"{pause.pid}")
+        if others:
+            rig.fake("others", "")
+
+        as_account(rig, VERLJOB_RUNTIME="podman", VERLJOB_IMAGE=image)
+
+        assert lives(pause.pid) == others
+        pause.kill()

@@ -1,0 +1,112 @@
+"""slurm/lib/ports.sh: a block of ports is held by a lock between all users of a node."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, Rig
+
+PORTS = "say verdict ports"
+
+
+SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
+
+
+def reserve(rig: Rig, script: str, **more: str) -> subprocess.CompletedProcess[str]:
+    settings = {"VERLJOB_PORT_RANGE": "20000-32767", "VERLJOB_PORTS": "512", **more}
+    return rig.source(PORTS, f"{SHOW}ports::range\n{script}\ntrap - EXIT", **settings)
+
+
+TAKE = 'ports::reserve "$PORTS_LOW" "$PORTS_HIGH" 512 0; echo "$PORTS_FIRST-$PORTS_LAST"'
+
+
+def test_two_jobs_never_get_one_block(rig: Rig) -> None:
+    both = reserve(rig, f'{TAKE}\n(exec 7<&-; bash -c "$AGAIN")', AGAIN=again())
+
+    assert both.stdout.split() == ["20000-20511", "20512-21023"]
+
+
+def again() -> str:
+    """The same reservation by another process while the first holds its own; its user may not see this checkout."""
+    lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in PORTS.split()]
+    return "\n".join(
+        ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::range", TAKE, "trap - EXIT"]
+    )
+
+
+def test_a_block_is_free_again_when_its_holder_is_gone(rig: Rig) -> None:
+    assert [reserve(rig, TAKE).stdout for _ in range(2)] == ["20000-20511\n"] * 2
+
+
+def test_a_block_is_given_back(rig: Rig) -> None:
+    reserve(rig, f"{TAKE}\nports::release")
+
+    assert [path.name for path in (rig.root / "ports").iterdir()] == ["guard"]
+
+
+def test_a_block_with_a_listener_in_it_is_passed_over(rig: Rig) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        low = port - port % 8
+        words = f'PORTS_LOW={low} PORTS_HIGH={low + 15}; ports::reserve {low} {low + 15} 8 0; echo "$PORTS_FIRST"'
+        done = reserve(rig, words)
+
+    assert done.stdout == f"{low + 8}\n"
+
+
+def test_when_all_blocks_are_taken_it_says_so(rig: Rig) -> None:
+    done = reserve(
+        rig,
+        'ports::reserve 20000 20511 512 0\n(exec 7<&-; bash -c "$AGAIN")',
+        AGAIN=again().replace('"$PORTS_LOW" "$PORTS_HIGH"', "20000 20511"),
+    )
+
+    assert done.returncode == 69
+
+
+def test_the_range_ends_below_the_ephemeral_ports(rig: Rig) -> None:
+    live = rig.work / "range"
+    live.write_text("25000\t60999\n")
+    script = f'ports::range "{live}"; echo "$PORTS_LOW-$PORTS_HIGH"'
+
+    assert reserve(rig, script).stdout == "20000-24999\n"
+
+    live.write_text("9000\t65500\n")
+    done = reserve(rig, script)
+    assert done.returncode == 64
+    assert "ephemeral ones, which begin at 9000" in done.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="takes the place of another user, which only root can")
+def test_the_lock_works_between_users(rig: Rig) -> None:
+    folder = rig.root
+    while not folder.stat().st_mode & 0o001:  # the runner's own, down from the machine's temporary folder
+        folder.chmod(0o755)
+        folder = folder.parent
+    nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+
+    first = reserve(rig, f'{TAKE}\n(exec 7<&-; {nobody} bash -c "$AGAIN")', AGAIN=again())
+    second = reserve(rig, TAKE)  # the other's lock file is there, and nobody holds it
+
+    assert first.stdout.split() == ["20000-20511", "20512-21023"], first.stderr
+    assert second.stdout == "20000-20511\n"
+
+
+def test_one_node_waits_for_the_turn_of_another(rig: Rig) -> None:
+    """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
+    script = (
+        'turns::take; first=$TURN; (sleep 1; rmdir -- "$first") & TURN=\'\'; turns::take; echo "${TURN##*/} $SECONDS"\n'
+        "TURN=''; VERLJOB_PULL_TIMEOUT_S=1; turns::take; echo \"none: $TURN\""
+    )
+    done = rig.source("say turns", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
+
+    turn, seconds = done.stdout.splitlines()[0].split()
+    assert (turn, done.stdout.splitlines()[1]) == ("1", "none: ")
+    assert int(seconds) >= 1
+    assert "no turn to pull after 1 s" in done.stderr
