@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from docker.errors import ImageNotFound
+from docker.models.images import Image
 
 from images.engine import Engine, choose, daemon
 from images.errors import BaseUnreachable, CommandFailed, ImageError
@@ -45,11 +46,15 @@ def known(*references: str) -> str:
 
 def present(reference: str) -> bool:
     """Whether the daemon has this image."""
+    return find(reference) is not None
+
+
+def find(reference: str) -> Image | None:
+    """The image of the daemon, if it has it."""
     try:
-        daemon().images.get(reference)
+        return daemon().images.get(reference)
     except ImageNotFound:
-        return False
-    return True
+        return None
 
 
 def pull(engine: Engine, reference: str) -> None:

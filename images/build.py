@@ -8,11 +8,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from docker.models.images import Image
 
 from images import base, context, disk, freshness, labels, report_files, reproducible, wheels
-from images.bundle import Bundle
 from images.compatibility import refuse_engine, refuse_impossible
 from images.engine import Engine, choose, daemon_version, local
 from images.errors import BaseUnreachable, BundleBroken
@@ -22,6 +22,11 @@ from images.running import Running
 from images.site import Site
 from images.source import Source
 from images.spec import ImageSpec
+
+if TYPE_CHECKING:
+    from images.bundle import Bundle
+
+Base = tuple[str, Image]  # by which name, and which image that is
 
 
 def build(
@@ -51,18 +56,17 @@ def build(
     builder = reproducible.builder() if same_bytes else freshness.by_docker(engine)
     if bundle:
         refuse_unfit(bundle, spec, from_base)
-        site, reference = Site(offline=True), _carried_base(bundle, spec, engine, last=tags[0])
+        site, (reference, below) = Site(offline=True), _carried_base(bundle, spec, engine, last=tags[0])
     else:
-        reference = _base(spec, engine, from_base, site, last=tags[0])
+        reference, below = _base(spec, engine, from_base, site, last=tags[0])
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl)
         if bundle:
             bundle.lay_out(folder)
-        below = local(reference)
         making = Making(spec, engine, reference, below, tags, folder, labels.told(reference, below, folder), builder)
         if not anyway and (image := freshness.find(making.key)):
             return _unchanged(image, tags, progress)
-        disk.for_build(spec, reference, tags[0], same_bytes=same_bytes)
+        disk.for_build(spec, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)
         words = [*(["--network", "none"] if site.offline else []), *site.secrets(spec, Path(private))]
         make = making.by_buildah if same_bytes else making.by_docker
         return make(words, progress, running or Running())
@@ -89,7 +93,7 @@ def torch_of(spec: ImageSpec, site: Site) -> list[Path]:
 def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     """A reference by which this machine has the base: ``asked``, or the catalog's, from where the site has it."""
     if there := _at_hand(spec, asked, site):
-        return there
+        return there[0]
     if spec.base_made and not asked:
         return base.ensure(site.mirrored(spec.base), spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
     reference = asked or site.mirrored(spec.base_pinned)
@@ -103,28 +107,32 @@ def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
     return reference
 
 
-def _at_hand(spec: ImageSpec, asked: str, site: Site) -> str:
+def _at_hand(spec: ImageSpec, asked: str, site: Site) -> Base | None:
     """What ``base_of`` answers where nothing has to be fetched; nothing where something has."""
     made = [site.mirrored(spec.base), spec.base_made] if spec.base_made else []
-    wanted = [asked] if asked else made or [site.mirrored(spec.base_pinned)]
-    return next(filter(base.present, wanted), "")
+    for reference in [asked] if asked else made or [site.mirrored(spec.base_pinned)]:
+        if image := base.find(reference):
+            return reference, image
+    return None
 
 
-def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str) -> str:
+def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str) -> Base:
     """The base of a build; DiskTooSmall where it is not here and there is no room for it and what is built on it."""
     if there := _at_hand(spec, asked, site):
         return there
     wanted = asked or base.known(site.mirrored(spec.base_pinned), site.mirrored(spec.base), spec.base, spec.base_made)
     if not base.present(wanted):
         disk.for_build(spec, wanted, last)
-    return base_of(spec, engine, asked, site)
+    reference = base_of(spec, engine, asked, site)
+    return reference, local(reference)
 
 
-def _carried_base(bundle: Bundle, spec: ImageSpec, engine: Engine, *, last: str) -> str:
+def _carried_base(bundle: Bundle, spec: ImageSpec, engine: Engine, *, last: str) -> Base:
     """The same of a bundle's base."""
     if not base.present(bundle.base["id"]):
         disk.for_build(spec, bundle.base["id"], last, loaded=bundle.base_bytes)
-    return bundle.ready_base(engine)
+    reference = bundle.ready_base(engine)
+    return reference, local(reference)
 
 
 def _unchanged(image: Image, tags: Sequence[str], progress: Progress) -> str:

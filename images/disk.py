@@ -9,7 +9,7 @@ from pathlib import Path
 
 from docker.errors import ImageNotFound
 
-from images.engine import daemon
+from images.engine import daemon, storage
 from images.errors import DiskTooSmall, RegistryFailed
 from images.registry import INDEXES, Repository
 from images.spec import ImageSpec
@@ -44,18 +44,20 @@ def for_build(
     last: str,
     *,
     loaded: int | None = None,
+    base_bytes: int | None = None,
     same_bytes: bool = False,
     free: Free = free_bytes,
 ) -> None:
     """Refuse a build that the engine's disk has no room for; an engine on another machine is not asked.
 
     ``last`` names what an earlier build left: its size, else the known ones, is what the new layers are reckoned at.
-    ``loaded`` is what a base takes that comes from a file; else its registry is asked.
+    ``loaded`` is what a base takes that comes from a file; else its registry is asked. ``base_bytes`` is what one takes
+    that is here, where that is known already.
     """
-    root = Path(daemon().info()["DockerRootDir"])
+    root = storage()
     if not os.access(root.parent, os.X_OK) or not root.is_dir():
         return
-    here = size(base)
+    here = size(base) if base_bytes is None else base_bytes
     layers = PEAK * max(size(last) - here, _known(spec))
     comes = 0 if here else _pulled(base) if loaded is None else loaded
     require(root, layers + comes, f"building {spec.name}:{spec.tag}", free)

@@ -19,6 +19,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
+from images import clients
 from images.errors import CommandFailed, EngineMissing, NotBuilt
 from images.process import run
 
@@ -57,7 +58,7 @@ def choose(environment: Mapping[str, str] | None = None) -> Engine:
     """The first docker client on PATH that can use BuildKit; VERLJOB_DOCKER names one and skips the search."""
     environment = os.environ if environment is None else environment
     seen = []
-    for client in clients(environment):
+    for client in on_path(environment):
         engine, reason = probe(client)
         if engine:
             return engine
@@ -69,7 +70,7 @@ def choose(environment: Mapping[str, str] | None = None) -> Engine:
     )
 
 
-def clients(environment: Mapping[str, str]) -> Iterator[str]:
+def on_path(environment: Mapping[str, str]) -> Iterator[str]:
     """Every docker on PATH, each file once, in PATH's order."""
     if named := environment.get("VERLJOB_DOCKER"):
         yield named
@@ -84,22 +85,30 @@ def clients(environment: Mapping[str, str]) -> Iterator[str]:
 
 @lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
-    """The engine of this client, or why it is none; asked once a process."""
-    with ThreadPoolExecutor(1) as beside:
-        plugin = beside.submit(run, [client, "buildx", "version"], timeout_s=30)
+    """The engine of this client, or why it is none; asked once a process, and not again while the client stays."""
+    if not (said := clients.known(client, os.environ)):
         try:
-            version = _version(client)
+            said = _asked(client)
         except CommandFailed as failure:
             return None, str(failure)
+        clients.keep(client, os.environ, said)
+    version, buildx = said["version"], said["buildx"]
+    major = version.split(".")[0]
+    if buildx or (major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT):
+        return Engine(client, version, buildx=buildx), ""
+    return None, f"client {version} without the buildx plugin"
+
+
+def _asked(client: str) -> dict[str, Any]:
+    """Its version, and whether it has the buildx plugin."""
+    with ThreadPoolExecutor(1) as beside:
+        plugin = beside.submit(run, [client, "buildx", "version"], timeout_s=30)
+        version = _version(client)
     try:
         plugin.result()
-        return Engine(client, version, buildx=True), ""
     except CommandFailed:
-        pass
-    major = version.split(".")[0]
-    if major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT:
-        return Engine(client, version, buildx=False), ""
-    return None, f"client {version} without the buildx plugin"
+        return {"version": version, "buildx": False}
+    return {"version": version, "buildx": True}
 
 
 def _version(client: str) -> str:
@@ -129,6 +138,12 @@ def daemon() -> docker.DockerClient:
 def daemon_version() -> dict[str, Any]:
     """What the daemon says of itself; asked once a process."""
     return dict(daemon().version())
+
+
+@lru_cache(maxsize=1)
+def storage() -> Path:
+    """Where the daemon keeps its images; asked once a process, since `docker info` counts much else."""
+    return Path(daemon().info()["DockerRootDir"])
 
 
 def architecture() -> str:

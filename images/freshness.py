@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from docker.errors import ImageNotFound
@@ -45,8 +45,7 @@ def inputs(
     ``known`` remembers its files' digests; without it all are read.
     """
     found = {BASE: base_id, ENGINE: builder, LABELS: json.dumps(labels, sort_keys=True)}
-    found.update(_below(str(folder), "", known))
-    return found
+    return {**found, **_below(str(folder), known)}
 
 
 def key(found: Mapping[str, str]) -> str:
@@ -84,18 +83,22 @@ def files(found: Mapping[str, str]) -> dict[str, str]:
     return {name: words[2] for name, words in told.items() if stat.S_ISREG(int(words[0], 8))}
 
 
-def _below(place: str, above: str, known: Digests | None) -> Iterator[tuple[str, str]]:
-    with os.scandir(place) as entries:
-        for entry in entries:
-            state = entry.stat(follow_symlinks=False)
-            mode = f"{stat.S_IFMT(state.st_mode) | stat.S_IMODE(state.st_mode):o}"
-            if stat.S_ISLNK(state.st_mode):
-                yield above + entry.name, f"{mode} {os.readlink(entry.path)}"
-            elif stat.S_ISDIR(state.st_mode):
-                yield above + entry.name, mode
-                yield from _below(entry.path, f"{above}{entry.name}/", known)
-            else:
-                yield above + entry.name, f"{mode} {state.st_size} {_content(entry.path, state, known)}"
+def _below(top: str, known: Digests | None) -> dict[str, str]:
+    found, folders = dict[str, str](), [""]
+    while folders:
+        above = folders.pop()
+        with os.scandir(f"{top}/{above}") as entries:
+            for entry in entries:
+                name, state = above + entry.name, entry.stat(follow_symlinks=False)
+                mode = f"{state.st_mode:o}"
+                if stat.S_ISREG(state.st_mode):
+                    found[name] = f"{mode} {state.st_size} {_content(f'{top}/{name}', state, known)}"
+                elif stat.S_ISDIR(state.st_mode):
+                    found[name] = mode
+                    folders.append(f"{name}/")
+                else:
+                    found[name] = f"{mode} {os.readlink(entry.path)}"
+    return found
 
 
 def _content(path: str, state: os.stat_result, known: Digests | None) -> str:

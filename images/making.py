@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from docker.models.images import Image
 
-from images import context, freshness, labels, record, report, report_files, report_text, reproducible
+from images import context, freshness, labels, reproducible
 from images.buildlog import BuildahLog, BuildLog
 from images.engine import Engine, daemon
 from images.progress import Progress
 from images.running import Running
 from images.spec import ImageSpec
+
+if TYPE_CHECKING:
+    from images.traces import Traces
+
+Build = Callable[[Callable[[str], None]], None]  # a builder, which hands on each line that it says
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Making:
         given = labels.flags({**self.facts, freshness.LABEL: self.key})
         argv = self.argv([*words, *given])
         build = lambda each: running.watch(argv, self.engine.environment, each)  # noqa: E731
-        return self._made(build, BuildLog(), str(self.engine), progress)
+        return self._made(build, BuildLog(), progress, by=str(self.engine))
 
     def argv(self, words: Sequence[str]) -> list[str]:
         """The command of a build by docker."""
@@ -71,41 +75,25 @@ class Making:
             watch = partial(running.watch, env={}, each=each)
             reproducible.build(given, self.reference, self.tags, watch=watch)
 
-        return self._made(build, BuildahLog(self.dockerfile), self.builder, progress, buildah=reproducible.version())
+        log, version = BuildahLog(self.dockerfile), reproducible.version()
+        return self._made(build, log, progress, by=self.builder, buildah=version)
 
-    def _made(
-        self,
-        build: Callable[[Callable[[str], None]], None],
-        log: BuildLog,
-        by: str,
-        progress: Progress,
-        *,
-        buildah: str = "",
-    ) -> str:
+    def _made(self, build: Build, log: BuildLog, progress: Progress, **by: str) -> str:
         """Have it built, then leave what tells that this image is made of these inputs, the report and the record."""
-        started, begun = record.now(), time.monotonic()
 
         def each(line: str) -> None:
             log.feed(line)
             progress.line(self.tags[0], line, log)
 
         with ThreadPoolExecutor(1) as beside:
-            known = beside.submit(self._known)
+            traces = beside.submit(self._traces, **by)
             build(each)
         image = daemon().images.get(self.tags[0])
         freshness.keep(self.key, str(image.id))
-        made_of, told = known.result()
-        told |= {"engine": by, "ended": record.now(), "seconds": time.monotonic() - begun}
-        made = report.make(self.tags[0], image, self.base, log, dockerfile=self.dockerfile, inputs=self.inputs, **told)
-        progress.end(self.tags[0], f"{report_text.summary(made)}\n  report {report_files.write(made)}")
-        if not record.read(str(image.id)):
-            facts = {"started": started, "buildah": buildah}
-            stated = record.predicate(self.spec, self.engine, self.reference, self.folder, made_of, **facts)
-            record.write(str(image.id), stated)
+        progress.end(self.tags[0], traces.result().leave(image, log))
         return str(image.id)
 
-    def _known(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """For record and report what can be known before there is an image: the engine's time is used for it."""
-        report_text.template()
-        told = {"last": report_files.read(self.tags[0]), "base_history": self.base.history()}
-        return record.dependencies(self.spec, self.reference, self.base, self.folder, self.inputs), told
+    def _traces(self, **by: str) -> Traces:
+        from images.traces import Traces  # loaded while the engine builds
+
+        return Traces(self, **by)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from images import progress as displays
 from images import source
 from images.build import build
-from images.bundle import Bundle
 from images.catalog import Catalog
 from images.site import Site
 from images.spec import ImageSpec
+
+if TYPE_CHECKING:
+    from images.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Order:
     ) -> Order:
         """From the flags; where a bundle is named and no cell, it is the bundle's."""
         catalog = Catalog.read()
-        carried = Bundle.read(Path(bundle)) if bundle else None
+        carried = _bundle(Path(bundle)) if bundle else None
         cell = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
         spec, of = source.chosen(cell, verl, editable, site.git_environment)
         return cls(spec, catalog.names(spec, tag), of, carried)
@@ -58,3 +61,9 @@ class Order:
                 anyway=anyway,
                 progress=shown,
             )
+
+
+def _bundle(folder: Path) -> Bundle:
+    from images.bundle import Bundle  # not asked for by other builds
+
+    return Bundle.read(folder)

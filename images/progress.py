@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from images.buildlog import BuildLog
 from images.errors import ImageError
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
+
+    from images.buildlog import BuildLog
 
 WAITING = "waiting"
 

@@ -6,10 +6,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from images.report import Report, StepReport
-from images.report_text import full, page
+if TYPE_CHECKING:
+    from images.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".build" / "reports"
@@ -23,6 +23,8 @@ def read(name: str, folder: Path = REPORTS) -> dict[str, Any] | None:
 
 def write(report: Report, folder: Path = REPORTS) -> Path:
     """Write text, JSON and HTML; the path of the text."""
+    from images.report_text import full, page  # who reads has no use for Jinja
+
     told = f"{json.dumps({**vars(report), 'steps': [vars(step) for step in report.steps]})}\n"
     path = folder / f"{stem(report.name)}.txt"
     _replace(path, f"{full(report)}\n")
@@ -37,6 +39,8 @@ def renew(name: str, image_id: str, folder: Path = REPORTS) -> None:
     kept = _of_image(image_id, folder)
     if not kept.exists() or (read(name, folder) or {}).get("image") == image_id:
         return
+    from images.report import Report, StepReport
+
     told = json.loads(kept.read_text(encoding="utf-8"))
     steps = [StepReport(**step) for step in told.pop("steps")]
     write(Report(**{**told, "name": name, "steps": steps}), folder)

@@ -197,7 +197,7 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 
     monkeypatch.setattr(batch, "base_of", base_of)
     monkeypatch.setattr(batch, "torch_of", lambda *_: [])
-    monkeypatch.setattr(build, "_at_hand", lambda *_: idle_base)
+    monkeypatch.setattr(build, "_at_hand", lambda *_: (idle_base, base.find(idle_base)))
     monkeypatch.setattr(Catalog, "names", lambda _, spec: [f"verljob-test-builds:{spec.variant}"])
     chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
 

@@ -152,7 +152,7 @@ def test_the_toolkits_revision_changes_with_a_byte_and_not_with_time(
 def test_a_base_that_is_here_is_taken_without_a_pull(
     variant: str, asked: str, here: set[str], taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "present", here.__contains__)
+    monkeypatch.setattr(base, "find", lambda reference: BASE if reference in here else None)
     monkeypatch.setattr(base, "pull", lambda *_: pytest.fail("nothing has to be fetched"))
     site = Site(base_mirror="mirror.example")
 
@@ -162,7 +162,7 @@ def test_a_base_that_is_here_is_taken_without_a_pull(
 def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tag may be another image by now; without an answer of the registry it is taken."""
     spec, pulled = replace(CATALOG.variants["rocm6.2"], base_digest="sha256:" + "1" * 64), list[str]()
-    monkeypatch.setattr(base, "present", lambda reference: reference == spec.base)
+    monkeypatch.setattr(base, "find", lambda reference: BASE if reference == spec.base else None)
 
     def pull(_: Engine, reference: str) -> None:
         pulled.append(reference)

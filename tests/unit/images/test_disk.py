@@ -31,8 +31,8 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
             raise ImageNotFound(reference)
         return SimpleNamespace(attrs={"Size": sizes[reference]})
 
-    daemon = SimpleNamespace(info=lambda: {"DockerRootDir": str(tmp_path)}, images=SimpleNamespace(get=get))
-    monkeypatch.setattr(disk, "daemon", lambda: daemon)
+    monkeypatch.setattr(disk, "daemon", lambda: SimpleNamespace(images=SimpleNamespace(get=get)))
+    monkeypatch.setattr(disk, "storage", lambda: tmp_path)
     return sizes
 
 
@@ -96,8 +96,7 @@ def test_buildahs_own_storage_is_asked_for_its_own_copy(
 
 
 def test_an_engine_on_another_machine_is_not_judged_by_this_ones_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    far = SimpleNamespace(info=lambda: {"DockerRootDir": "/no/such/folder"})
-    monkeypatch.setattr(disk, "daemon", lambda: far)
+    monkeypatch.setattr(disk, "storage", lambda: Path("/no/such/folder"))
 
     disk.for_build(CPU, "base:1", "verl.cpu:1", free=having(0))
 

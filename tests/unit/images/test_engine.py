@@ -79,7 +79,7 @@ def test_a_link_to_a_client_is_not_asked_twice(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b/docker").symlink_to(script)
 
-    assert list(engine.clients({"PATH": f"{tmp_path / 'a'}:{tmp_path / 'b'}"})) == [str(script)]
+    assert list(engine.on_path({"PATH": f"{tmp_path / 'a'}:{tmp_path / 'b'}"})) == [str(script)]
 
 
 def test_without_a_client_that_can_build_each_is_named_with_its_reason(tmp_path: Path) -> None:

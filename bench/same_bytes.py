@@ -1,0 +1,88 @@
+"""Whether two builds of verl.cpu give one image: from two clones in other places, by other users, on other days.
+
+    .venv/bin/python bench/same_bytes.py [--folder DIR] [--sides one two compare]
+
+As root with buildah, faketime and the docker daemon: each side is `invoke build --platform cpu --reproducible`, some
+minutes and 4 GB. The second has umask 077, another account's name and home, and its clone and staging happen three days
+later (the steps inside see the machine's own clock, some minutes later). What is not the same is named by its path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from images import contents
+from images.engine import choose, daemon
+from images.tree import differences
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "verljob-bench-bytes"
+TOLD = 50
+LATER = ["faketime", "-f", "+3d"]
+# A folder, what stands before each command, the umask, and what the environment says.
+SIDES: dict[str, tuple[str, list[str], int, dict[str, str]]] = {
+    "one": ("a", [], 0o022, {}),
+    "two": ("elsewhere/deeper", LATER, 0o077, {"USER": "somebody", "LOGNAME": "somebody", "DONT_FAKE_MONOTONIC": "1"}),
+}
+
+
+def build(side: str, folder: Path) -> None:
+    """Clone this checkout's commit, build, and print how long that took."""
+    place, before, umask, told = SIDES[side]
+    checkout, home = folder / place, folder / f"home-{side}"
+    home.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **told, "HOME": str(home), "VERLJOB_DOCKER": choose().client}
+    clone = ["git", "clone", "--quiet", str(ROOT), str(checkout)]
+    build = [sys.executable, "-m", "invoke", "build", "--platform", "cpu", "--reproducible", "--tag", f"{NAME}:{side}"]
+    begun = time.monotonic()
+    for argv, at in ((clone, folder), ([*build, "--progress", "plain"], checkout)):
+        subprocess.run([*before, *argv], cwd=at, env=environment, umask=umask, check=True)
+    print(f"{side}: {daemon().images.get(f'{NAME}:{side}').id}, {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def compare(folder: Path) -> int:
+    """0 where both have one ID, else 1, with the paths that differ."""
+    one, two = (daemon().images.get(f"{NAME}:{side}") for side in SIDES)
+    if one.id == two.id:
+        print(
+            f"the same image: {one.id}, {len(one.attrs['RootFS']['Layers'])} layers, {one.attrs['Size'] / 1e9:.2f} GB"
+        )
+        return 0
+    trees = []
+    for image in (one, two):
+        archive = folder / "saved.tar"
+        with archive.open("wb") as file:
+            for chunk in image.save():
+                file.write(chunk)
+        trees.append(contents.of_archive(archive))
+        archive.unlink()
+    found = differences(*trees)
+    print(f"two images: {one.id}, {two.id}; {len(found)} of {len(trees[0])} paths differ")
+    print("\n".join(found[:TOLD]))
+    return 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where the clones go; else a temporary one")
+    parser.add_argument("--sides", nargs="+", choices=[*SIDES, "compare"], default=[*SIDES, "compare"])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="same-bytes-") as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for side in given.sides:
+            if side != "compare":
+                build(side, folder)
+        return compare(folder) if "compare" in given.sides else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
