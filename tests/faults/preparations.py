@@ -54,9 +54,14 @@ while time.monotonic() < end:
 
 
 def gcs_port_behind_a_firewall(scene: Scene) -> None:
-    """Drops what comes from other machines for the second port of the head's block, as soon as the block is held."""
-    script = """for _ in {1..600}; do
+    """Drops what comes from other machines for the second port of the head's block, as soon as the block is held.
+
+    A job that was killed left its block's file, so only a file from now on counts.
+    """
+    script = """touch /run/before
+for _ in {1..600}; do
     for lock in /tmp/verljob-ports/*-*; do
+        [[ $lock -nt /run/before ]] || continue
         first=${lock##*/} last=${lock##*-} && first=${first%-*}
         [[ $((last - first)) != 2 ]] || exec iptables -I INPUT ! -i lo -p tcp --dport $((first + 1)) -j DROP
     done
