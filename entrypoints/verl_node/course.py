@@ -25,6 +25,7 @@ class Course:
         self.peers = peers
         self.plan = plan
         self._saves = Saves(plan.training.checkpoints, plan.run_dir, node.journal.note)
+        self._sound = asyncio.Event()
         self._inspected = asyncio.Event()
 
     def watchers(self) -> list[Coroutine[Any, Any, None]]:
@@ -39,15 +40,18 @@ class Course:
         """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
         words, settings = self.plan.training, self.node.settings
         command = inspection.argv(settings, words.argv, self.node.identity.verl, self.plan.configuration)
-        await inspection.run(command, self.node.ray_environment("", words.env), self.node.journal.note)
+        env = self.node.ray_environment("", words.env)
+        await inspection.run(command, env, self.node.journal.note, self._sound.set)
+        self._sound.set()
         self._inspected.set()
 
     async def prepare(self) -> None:
         """Prepare here first, then everywhere: with a shared cache the others only find what is there.
 
-        Here what is prepared is also held against the configuration. Raises InputUnavailable.
+        Here what is prepared is also held against the configuration, which verl itself may be reading meanwhile.
+        Raises InputUnavailable.
         """
-        await self._inspected.wait()
+        await self._sound.wait()
         settings = self.node.settings
         deadline = Deadline(settings.prepare_timeout_s)
         here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
@@ -59,6 +63,7 @@ class Course:
                 f"Data and model were not ready on {late} after {deadline.timeout_s:.0f} s.",
                 fix="Look at those nodes' network and disk; VERLJOB_PREPARE_TIMEOUT_S gives them longer.",
             )
+        await self._inspected.wait()
 
     async def train(self, env: dict[str, str]) -> Verdict:
         """Train to the end, with every step told to all nodes."""

@@ -7,7 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+from verl_node.process import Process
 from verl_node.result import Verdict, write_by_rename
+from verl_node.wait import Deadline, within
 
 TIMEOUT_S = 2.0
 """What it may take of a job's end; the reading itself stops a little before."""
@@ -32,21 +34,18 @@ async def leave(run_dir: Path, ray_temp_dir: Path) -> str:
     logs = ray_temp_dir / "session_latest" / "logs"
     argv += ["--beside", str(logs)] if logs.is_dir() else []
     packages = str(Path(__file__).parents[1])
-    child = await asyncio.create_subprocess_exec(
-        *argv,
-        env={"PYTHONPATH": packages, "PATH": os.defpath},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    told: list[str] = []
+    env = {"PYTHONPATH": packages, "PATH": os.defpath}
+    process = await Process.start("explanation", argv, env, on_line=told.append)
     try:
-        told, said = await asyncio.wait_for(child.communicate(), TIMEOUT_S)
+        code = await within(Deadline(TIMEOUT_S), process.ended())
     except asyncio.TimeoutError:
-        child.kill()
+        process.kill()
         return f"the logs were not read in {TIMEOUT_S:.0f} s"
-    if child.returncode:
-        return f"the logs could not be explained: {said.decode(errors='replace').strip()[-200:]}"
+    if code:
+        return f"the logs could not be explained: {' | '.join(told)[-200:]}"
     try:
-        write_by_rename(run_dir / "explanation", told.decode("utf-8", "replace"))
+        write_by_rename(run_dir / "explanation", "".join(f"{line}\n" for line in told))
     except OSError as error:
         return f"the explanation could not be written: {error.strerror}"
     return ""

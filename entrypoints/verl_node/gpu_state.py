@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_node import platforms
+from verl_node import kfd, platforms
 
 MIB = 1 << 20
 # The reasons why a GPU runs slower that are faults of the machine; a power cap or idleness is none.
@@ -30,7 +30,6 @@ REMAPPED = (
     "--format=csv,noheader",
 )
 TOPOLOGY = ("nvidia-smi", "topo", "-m")
-KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 _RAS = ("umc", "sdma", "gfx", "mmhub", "xgmi_wafl")
 
 
@@ -98,36 +97,33 @@ def _of_nvidia(timeout_s: float) -> list[GpuState]:
 
 
 def _of_amd(usable: set[str]) -> Iterator[GpuState]:
-    """Card by card, those whose render node was given to this process (kernel documentation, gpu/amdgpu)."""
+    """Those whose render node was given to this process, in HIP's order (kernel documentation, gpu/amdgpu).
+
+    A partition has a card of its own, with none of these files: its card's are told once, with the first.
+    """
     driver = _text(Path("/sys/module/amdgpu/version"))
-    architectures = _architectures()
-    pattern = Path(platforms.DRM)
-    for device in sorted(Path("/").glob(str(pattern.relative_to("/")))):
-        nodes = {node.name for node in device.glob("drm/renderD*")} & usable
-        if nodes:
-            node = nodes.pop()
-            yield GpuState(
-                name=node,
-                model=_text(device / "product_name") or _text(device / "device"),
-                driver=driver,
-                architecture=architectures.get(node, ""),
-                total=_number(_text(device / "mem_info_vram_total")),
-                used=_number(_text(device / "mem_info_vram_used")),
-                uncorrected=sum(_uncorrected(device / "ras" / f"{block}_err_count") for block in _RAS),
-                slow=("over its critical temperature",) if _hot(device) else (),
-            )
+    architectures = kfd.architectures()
+    cards = dict(_cards())
+    for node in [*architectures, *sorted(cards.keys() - architectures)]:
+        device = cards.get(node)
+        if device is None or node not in usable:
+            continue
+        yield GpuState(
+            name=node,
+            model=_text(device / "product_name") or _text(device / "device"),
+            driver=driver,
+            architecture=architectures.get(node, ""),
+            total=_number(_text(device / "mem_info_vram_total")),
+            used=_number(_text(device / "mem_info_vram_used")),
+            uncorrected=sum(_uncorrected(device / "ras" / f"{block}_err_count") for block in _RAS),
+            slow=("over its critical temperature",) if _hot(device) else (),
+        )
 
 
-def _architectures() -> dict[str, str]:
-    """Return the gfx name of each render node: 90402 is gfx942, the last digit in hexadecimal (90010 is gfx90a)."""
-    found = {}
-    for file in KFD.glob("*/properties"):
-        told = dict(line.split(maxsplit=1) for line in _text(file).splitlines() if " " in line)
-        version = _number(told.get("gfx_target_version", ""))
-        if version:
-            major, minor, step = version // 10000, version // 100 % 100, version % 100
-            found[f"renderD{told.get('drm_render_minor', '')}"] = f"gfx{major}{minor}{step:x}"
-    return found
+def _cards() -> Iterator[tuple[str, Path]]:
+    """Return each render node with the device that it is of."""
+    for device in Path("/").glob(str(Path(platforms.DRM).relative_to("/"))):
+        yield from ((node.name, device) for node in device.glob("drm/renderD*"))
 
 
 def _uncorrected(file: Path) -> int:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from verl_node.configuration.finding import ERROR, Finding, require_none
+from verl_node.configuration.finding import ERROR, Finding, errors, require_none
 from verl_node.process import Process
 from verl_node.settings import Settings
 from verl_node.wait import Deadline, within
@@ -23,13 +23,20 @@ def argv(settings: Settings, training: Sequence[str], verl: str, kept: Path) -> 
     return ["python3", "-m", "verl_node.configuration", *flags, "--", *training]
 
 
-async def run(command: Sequence[str], env: Mapping[str, str], note: Callable[[str], None]) -> None:
-    """Note what is found. Raises BadTrainingConfig; that the look itself failed is noted and ends nothing."""
+async def run(
+    command: Sequence[str], env: Mapping[str, str], note: Callable[[str], None], sound: Callable[[], None]
+) -> None:
+    """Note what is found, and tell as soon as the rules find no error: verl itself is asked after them.
+
+    Raises BadTrainingConfig; that the look itself failed is noted and ends nothing.
+    """
     findings: list[Finding] = []
 
     def take(line: str) -> None:
         if line.startswith('{"findings"'):
             findings.extend(Finding(**found) for found in json.loads(line)["findings"])
+            if not any(errors(findings)):
+                sound()
 
     process = await Process.start("configuration", command, env, on_line=take)
     try:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from glob import glob
+from pathlib import Path
 
+from verl_node import kfd
 from verl_node.versions import Version
 
 GIB = 1 << 30
@@ -21,7 +23,7 @@ class Platform:
     """One vendor's GPUs; sizes in bytes."""
 
     devices: str
-    """Pattern of the device nodes, one a GPU; empty where a GPU is a word of Ray's alone."""
+    """Pattern of the device nodes; empty where a GPU is a word of Ray's alone."""
     control: tuple[str, ...]
     """Devices without which no GPU can be used, however many of the others there are."""
     masks: tuple[tuple[Version, str], ...]
@@ -44,10 +46,14 @@ class Platform:
     """Pattern of the driver's files with a GPU's whole memory in bytes."""
     memory_command: tuple[str, ...] = ()
     """What prints a line a GPU: its whole memory in MiB."""
+    asks_kfd: bool = False
+    """There are more device nodes than GPUs."""
 
     def visible_devices(self) -> list[str]:
-        """Return the device nodes of GPUs that this node shows."""
-        return sorted(glob(self.devices)) if self.devices else []
+        """Return the device nodes of GPUs that this node shows; of AMD's, those that its compute driver calls GPUs."""
+        shown = sorted(glob(self.devices)) if self.devices else []
+        gpus = kfd.architectures() if shown and self.asks_kfd else {}
+        return [device for device in shown if Path(device).name in gpus] or shown
 
     def usable_devices(self) -> list[str]:
         """Return those that this process may open: a device cgroup (Slurm's ConstrainDevices) leaves the others."""
@@ -92,6 +98,7 @@ PLATFORMS = {
         # Kernel documentation, gpu/amdgpu/thermal and driver-misc.
         use_files=(f"{DRM}/gpu_busy_percent", f"{DRM}/mem_info_vram_used"),
         memory_files=f"{DRM}/mem_info_vram_total",
+        asks_kfd=True,
     ),
 }
 

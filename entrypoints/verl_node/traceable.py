@@ -60,12 +60,24 @@ def _listen_in_the_block(block: str) -> None:
     debugpy.listen = within
 
 
+def _break_in_the_block(block: str) -> None:
+    """Have a breakpoint of the old debugger listen on a port of the job's that is free then: many may wait at once."""
+    from ray.util import rpdb
+
+    listener = rpdb._RemotePdb
+
+    def within(*args: Any, port: int = 0, **more: Any) -> Any:
+        return listener(*args, port=port or free_port("", block), **more)
+
+    rpdb._RemotePdb = within
+
+
 def _prepare_debugger() -> None:
     block = os.environ.get("VERLJOB_DEBUG_PORTS", "")
     if not block:
         return
     if os.environ.get("RAY_DEBUG") == "legacy":
-        os.environ.setdefault("REMOTE_PDB_PORT", str(free_port("", block)))
+        _break_in_the_block(block)
     else:
         _listen_in_the_block(block)
 

@@ -16,11 +16,11 @@ _LEAST_RAY = (2, 40)  # what verl's own guide asks for; the VS Code extension sp
 
 @check("debug-logs")
 def one_debugger_is_on(settings: Settings, gpus: int) -> Result:
-    """RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 exclude each other; VERLJOB_DEBUG sets both as they have to be."""
+    """RAY_DEBUG=legacy has what RAY_DEBUG_POST_MORTEM=1 stops wait for `ray debug` (ray/util/rpdb.py)."""
     if not settings.debug and settings.environ.get("RAY_DEBUG") == "legacy" and _post_mortem(settings):
         return Result(
             "fail",
-            "RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1 are both set: the legacy debugger turns the other off.",
+            "RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1: what fails waits for `ray debug`, not for VS Code.",
             "Unset one of them: RAY_DEBUG for VS Code's debugger, RAY_DEBUG_POST_MORTEM for `ray debug`.",
             "one of them",
         )
@@ -30,7 +30,7 @@ def one_debugger_is_on(settings: Settings, gpus: int) -> Result:
 @check("debug-logs")
 def debugger_has_what_it_needs(settings: Settings, gpus: int) -> Result:
     """Ray's distributed debugger has Ray 2.40 or later and debugpy, in the image's own Python."""
-    by_hand = _post_mortem(settings) or settings.environ.get("RAY_DEBUG", "") not in ("", "0", "legacy")
+    by_hand = settings.environ.get("RAY_DEBUG", "1" if _post_mortem(settings) else "") == "1"
     if not (settings.debug == DISTRIBUTED or (by_hand and not settings.debug)):
         return OK
     ray = installed("ray")
@@ -52,4 +52,5 @@ def debugger_has_what_it_needs(settings: Settings, gpus: int) -> Result:
 
 
 def _post_mortem(settings: Settings) -> bool:
-    return settings.environ.get("RAY_DEBUG_POST_MORTEM", "0") not in ("", "0")
+    """Any other value is none for Ray."""
+    return settings.environ.get("RAY_DEBUG_POST_MORTEM", "0") == "1"

@@ -3,8 +3,9 @@
     python3 -m verl_node.configuration --recipe FILE --nodes 2 --gpus-per-node 8 [OVERRIDE…]
     python3 -m verl_node.configuration --save FILE -- python3 -m MODULE OVERRIDE…
 
-The first is for people, the second for a job, whose head knows the whole command: it answers one line of JSON, and
-leaves for prepare what can only be seen with the model. 0, or 65 where something is wrong.
+The first is for people, the second for a job, whose head knows the whole command: it answers a line of JSON at once and
+one with what verl itself says, and leaves for prepare what can only be seen with the model. 0, or 65 where something
+is wrong.
 """
 
 from __future__ import annotations
@@ -47,11 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seen = look.of_command(options.words, _choices(options.verl), facts)
         if seen.config is not None:
             look.save(options.save, seen.config, facts)
-        print(json.dumps({"findings": [found.message() for found in seen.findings]}), flush=True)  # noqa: T201
+        findings = [*_told(seen.findings), *_told(seen.of_verl())]
     else:
-        seen = _by_recipe(options, facts)
-        print(_words(options, seen.findings, time.monotonic() - began), flush=True)  # noqa: T201
-    return BadTrainingConfig.code if any(errors(seen.findings)) else 0
+        findings = _by_recipe(options, facts).findings
+        print(_words(options, findings, time.monotonic() - began), flush=True)  # noqa: T201
+    return BadTrainingConfig.code if any(errors(findings)) else 0
+
+
+def _told(findings: list[Finding]) -> list[Finding]:
+    print(json.dumps({"findings": [found.message() for found in findings]}), flush=True)  # noqa: T201
+    return findings
 
 
 def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
@@ -75,6 +81,7 @@ def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
     with ThreadPoolExecutor() as pool:
         fetched = [pool.submit(_fetch, name) for name in training.models]
         seen = look.of_command(training.argv, _choices(options.verl), facts)
+        seen.findings.extend(seen.of_verl())
         unseen = [found for one in fetched for found in one.result()]
     if seen.config is None or any(errors(seen.findings)):
         return Look([*notes, *seen.findings], seen.config)

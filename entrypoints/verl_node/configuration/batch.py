@@ -53,15 +53,8 @@ def near(value: int, divisor: int) -> str:
 
 def answers_divide_among_gpus(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/utils/config.py: validate_config."""
-    questions, each, parts = config.count(BATCH), config.count(ANSWERS, 1), config.gpus
-    if config.on(f"{ACTOR}.use_dynamic_bsz") or questions * each % parts == 0:
-        return
-    wanted = parts // math.gcd(parts, each)
-    yield error(
-        BATCH,
-        f"{BATCH} {questions} with {each} answers each is {questions * each}, which {parts} GPUs cannot share.",
-        f"Say {BATCH}={near(questions, wanted)}.",
-    )
+    if not config.on(f"{ACTOR}.use_dynamic_bsz"):
+        yield from _shared(config, BATCH, config.gpus, "GPUs")
 
 
 def a_mini_batch_is_no_larger_than_the_batch(config: Config, facts: Facts) -> Iterator[Finding]:
@@ -83,15 +76,19 @@ def a_mini_batch_is_no_larger_than_the_batch(config: Config, facts: Facts) -> It
 def a_mini_batch_divides_among_replicas(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/workers/engine_workers.py: train_mini_batch, at the first update."""
     for role in trained(config):
-        key, each, parts = f"{role}.{MINI}", config.count(ANSWERS, 1), replicas(config, role)
-        mini = config.count(key)
-        if mini * each % parts:
-            wanted = parts // math.gcd(parts, each)
-            yield error(
-                key,
-                f"{key} {mini} with {each} answers each is {mini * each}, which {parts} replicas cannot share.",
-                f"Say {key}={near(mini, wanted)}.",
-            )
+        yield from _shared(config, f"{role}.{MINI}", replicas(config, role), "replicas")
+
+
+def _shared(config: Config, key: str, parts: int, sharers: str) -> Iterator[Finding]:
+    """The answers to the questions of ``key`` divide into so many parts."""
+    questions, each = config.count(key), config.count(ANSWERS, 1)
+    if questions * each % parts:
+        wanted = parts // math.gcd(parts, each)
+        yield error(
+            key,
+            f"{key} {questions} with {each} answers each is {questions * each}, which {parts} {sharers} cannot share.",
+            f"Say {key}={near(questions, wanted)}.",
+        )
 
 
 def micro_batches_are_set(config: Config, facts: Facts) -> Iterator[Finding]:

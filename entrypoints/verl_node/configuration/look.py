@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ _ROLES = "actor_rollout_ref"  # of verl's reinforcement learning; other trainers
 
 @dataclass(frozen=True)
 class Look:
-    """What was found, and the resolved configuration, None where it could not be made."""
+    """What was found, the resolved configuration, None where it could not be made, and what verl says of it itself."""
 
     findings: list[Finding] = field(default_factory=list)
     config: Config | None = None
+    of_verl: Callable[[], list[Finding]] = list
+    """Takes seconds of importing verl; where there are errors it would mostly say the same in other words."""
 
 
 def of_command(argv: Sequence[str], known: Mapping[str, Sequence[str]], facts: Facts) -> Look:
@@ -41,9 +44,9 @@ def of_command(argv: Sequence[str], known: Mapping[str, Sequence[str]], facts: F
     found += choices.unknown_values(config, known, own.registered)
     found += choices.the_image_has_the_engine(config, facts)
     found += rules.judge(config, facts)
-    if not any(errors(found)):  # verl's own would mostly say the same in other words, after seconds of importing it
-        found += own.findings(made.config, config, list(composition.keys(made.config)))
-    return Look(found, config)
+    if any(errors(found)):
+        return Look(found, config)
+    return Look(found, config, partial(own.findings, made.config, config, list(composition.keys(made.config))))
 
 
 def later(config: Config, facts: Facts) -> list[Finding]:

@@ -15,8 +15,17 @@ _FEW = 10
 # verl's own line of a step, tqdm's name for verl's loop, the trainers' of transformers and TRL.
 _STEP = re.compile(rb"(?:\bstep:\d+ - |Training Progress: +\d+%|\{'loss': )")
 _MARKS = (b"step:", b"Training Progress:", b"{'loss'")
-_LIFE = re.compile(rb"(?m)^.*(?:\bINFO\b|it/s\]|s/it\]|\b[Ss]tep[ :=]+\d+|\b[Ee]poch[ :=]+\d+|\bloss[ :=]+\d).*$")
+_LIFE = re.compile(
+    rb"(?m)^.*(?:(?<!NCCL )\bINFO\b|it/s\]|s/it\]|\b[Ss]tep[ :=]+\d+|\b[Ee]poch[ :=]+\d+|\bloss[ :=]+\d).*$"
+)
+# Nor is it life when the others end, with as much INFO as they began.
+_ENDING = re.compile(rb"(?i)\b(?:exit|terminat|shut|clos|kill|dead|died|leak|abort|clean)")
 _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
+# One that nobody printed a traceback for; Ray's and torch's words may stand before it.
+EXCEPTION = re.compile(
+    rb"(?m)^(?:[^()\n]{0,9}\([^()\n]{0,80}\)(?:\x1b\[0m)? |\[rank\d+\]: )*"
+    rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)$"
+)
 BADLY = re.compile(
     rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]|srun: error"
     rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
@@ -37,7 +46,7 @@ def survived(hit: Hit) -> int | None:
         return None
     with hit.log.path.open("rb") as file:
         file.seek(hit.offset + len(hit.line))
-        life = list(_LIFE.finditer(file.read(_END_BYTES)))
+        life = [found for found in _LIFE.finditer(file.read(_END_BYTES)) if not _ENDING.search(found[0])]
     return hit.offset + len(hit.line) + life[-1].end() if len(life) >= _FEW else None
 
 

@@ -53,14 +53,16 @@ def _first(hits: Sequence[Hit], level: str) -> Hit | None:
 
 
 def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
-    """What was not survived. Where something was, the log is read again from there: of a rule the first line counts."""
+    """What was not survived. Where something was, the log is read again from there: of a rule the first line counts.
+
+    The end of a traceback that some rule knows is left to the rule, which may know it for a consequence.
+    """
     kept: list[Hit] = []
     for log in scanned.logs:
         mine = sorted((hit for hit in scanned.hits if hit.log == log), key=lambda hit: hit.offset)
         went_on = [where for where in map(aftermath.survived, mine) if where is not None]
         kept += scan.again(log, table, max(went_on)) if went_on else mine
-    known = {hit.line for hit in kept if hit.rule}
-    return [hit for hit in kept if hit.rule or hit.line not in known]
+    return [hit for hit in kept if hit.rule or not any(rule.knows(hit.line) for rule in table)]
 
 
 def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:

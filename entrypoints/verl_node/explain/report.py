@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl_node.explain import aftermath, lines
+from verl_node.explain import aftermath, lines, tracebacks
 from verl_node.explain.outcome import Verdict
 from verl_node.explain.scan import Hit
 from verl_node.explain.sources import Log
@@ -70,7 +70,7 @@ def of_hit(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]) -> E
     if hit.rule is None:
         kind, rule = "unknown", ""
         references: tuple[str, ...] = (PAGE,)
-        cause, fix = f"No rule knows this failure; the first traceback ends with {line}", _UNKNOWN_FIX
+        cause, fix = f"No rule knows this failure; the first exception is {line}", _UNKNOWN_FIX
     else:
         kind, rule = hit.rule.kind, hit.rule.id
         references = hit.rule.references
@@ -96,9 +96,15 @@ def of_verdict(verdict: Verdict) -> Explanation:
 
 
 def of_ending(logs: Sequence[Log]) -> Explanation:
-    """Return that a log ends badly and nothing says why, else that nothing failed."""
-    for log in logs:
-        found = aftermath.BADLY.search(aftermath.tail(log.path)) if log.first else None
+    """Return an exception that no traceback leads to, or that a log ends badly and nothing says why, or nothing."""
+    for log in (log for log in logs if log.first):
+        tail = aftermath.tail(log.path)
+        raised = next((found for found in aftermath.EXCEPTION.finditer(tail) if tracebacks.tells(found[1])), None)
+        if raised:
+            hit = Hit(log, log.path.stat().st_size - len(tail) + raised.start(), raised[0], None, None)
+            if aftermath.survived(hit) is None and not aftermath.ended_well(hit):
+                return of_hit(hit, {}, ())
+        found = aftermath.BADLY.search(tail)
         if found:
             line = _clean(found[0])
             cause = "A process ended badly, and no line before it says why."

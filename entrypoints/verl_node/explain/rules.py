@@ -37,6 +37,10 @@ class Rule:
         """How much it explains, the place of its level in LEVELS."""
         return LEVELS.index(self.level)
 
+    def knows(self, line: bytes) -> bool:
+        """Tell whether the line is one that it was written for."""
+        return any(literal in line for literal in self.literals) and bool(self.pattern.search(line))
+
     def words(self, line: bytes) -> tuple[str, str]:
         """Return cause and fix with what the line names in their places."""
         found = self.pattern.search(line)

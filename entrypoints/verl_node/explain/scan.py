@@ -162,14 +162,15 @@ class _Finder:
         return None
 
     def _take_tracebacks(self, begin: int, end: int) -> None:
-        at = self._block.find(tracebacks.BEGIN, begin, end)
-        while at >= 0 and len(self._known) < MOST_TRACEBACKS and self._parsed < _MOST_PARSED:
-            self._parsed += 1
-            found = tracebacks.root(self._block, at)
-            if found and lines.bare(found[1]) not in self._known:  # of many ranks' the first
-                self._known.add(lines.bare(found[1]))
-                self._note(*found, None)
-            at = self._block.find(tracebacks.BEGIN, at + 1, end)
+        for word in tracebacks.BEGINS:
+            at = self._block.find(word, begin, end)
+            while at >= 0 and len(self._known) < MOST_TRACEBACKS and self._parsed < _MOST_PARSED:
+                self._parsed += 1
+                found = tracebacks.root(self._block, at)
+                if found and lines.bare(found[1]) not in self._known:  # of many ranks' the first
+                    self._known.add(lines.bare(found[1]))
+                    self._note(*found, None)
+                at = self._block.find(word, at + 1, end)
 
     def _note(self, offset: int, line: bytes, rule: Rule | None) -> None:
         moment = lines.stamp(self._block[max(offset - AROUND_BYTES, 0) : offset + len(line)])

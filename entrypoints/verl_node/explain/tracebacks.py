@@ -6,15 +6,18 @@ import re
 
 from verl_node.explain import lines
 
-BEGIN = b"Traceback (most recent call last)"
+BEGINS = (b"Traceback (most recent call last)", b"Unhandled error (suppress with", b"ray.exceptions.RayTaskError")
+"""Python's, Ray's of a task whose answer nobody fetched, and of one whose first lines are in another log."""
 _MOST_LINES = 400
 # They carry another's exception, or are somebody's answer to another's end: never the root.
-_CARRIES = re.compile(rb"^(?:ray\.exceptions\.)?RayTaskError\(|^(?:\w+\.)*RemoteTraceback:")
+_CARRIES = re.compile(rb"^(?:ray\.exceptions\.)?RayTaskError\b|^(?:\w+\.)*RemoteTraceback:")
 _ANSWERS = re.compile(
     rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|CalledProcessError|BrokenPipeError"
     rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
 )
 _QUIET = (b"Exception ignored in", b"exception ignored in")
+# The first frame of what a process only meets while it tidies up.
+_TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
 _INSIDE = re.compile(rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated)")
 
 
@@ -28,20 +31,25 @@ def root(text: bytes, at: int) -> tuple[int, bytes] | None:
     if any(word in before for word in _QUIET):
         return None
     first = text[begin : _end(text, begin)]
-    mine, indent = lines.writer(first), first.find(BEGIN) - len(first) + len(lines.bare(first))
+    mine, indent = lines.writer(first), at - begin - len(first) + len(lines.bare(first))
     position = _end(text, begin) + 1
-    for _ in range(_MOST_LINES):
+    for count in range(_MOST_LINES):
         if position >= len(text):
             return None
         line = text[position : _end(text, position)]
         if lines.writer(line) == mine:
             words = lines.bare(line)[max(indent, 0) :] if lines.bare(line)[:indent].isspace() else lines.bare(line)
-            if words.startswith(BEGIN):
+            if words.startswith(BEGINS) or (not count and _TIDIES.search(words)):
                 return None
             if not _INSIDE.match(words) and not _CARRIES.match(words):
                 return None if _ANSWERS.match(words) else (position, line)
         position += len(line) + 1
     return None
+
+
+def tells(words: bytes) -> bool:
+    """Tell whether an exception is more than the carrier of another, or somebody's answer to another's end."""
+    return not _CARRIES.match(words) and not _ANSWERS.match(words)
 
 
 def _end(text: bytes, position: int) -> int:

@@ -1,4 +1,4 @@
-"""What each release of verl calls the keys that recipes name by verl 0.9's names: one YAML table a release."""
+"""What each release of verl calls the keys that recipes name by verl 0.9's names: a table a release."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 
 from verl_node.errors import BadTrainingConfig
 from verl_node.overrides import Override
+from verl_node.releases import history
 
 FOLDER = Path(__file__).parent
 
@@ -25,8 +26,6 @@ class Release:
     runtime_env: bool
     rename: dict[str, str]
     absent: tuple[str, ...]
-    gone: dict[str, str]
-    removed: dict[str, str]
     choices: dict[str, tuple[str, ...]]
 
     def least_cpus(self, gpus: int) -> int:
@@ -45,24 +44,33 @@ class Release:
         Raises:
             BadTrainingConfig: The release has no such setting, or calls it otherwise since verl 0.9.
         """
-        if old := _longest_prefix(override.key, self.gone):
-            new = self.gone[old] + override.key[len(old) :]
-            raise BadTrainingConfig(
-                f"{override.key} is a key of an older verl; verl {self.series} has none of that name.",
-                fix=f"Say {new}.",
-            )
-        if (old := _longest_prefix(override.key, self.removed)) and override.mark in ("", "~"):
-            raise BadTrainingConfig(f"verl {self.series} has no {override.key}.", fix=self.removed[old])
-        if old := _longest_prefix(override.key, self.rename):
+        if not history.is_current(override.key):
+            self._refuse(override)
+        if old := history.longest_prefix(override.key, self.rename):
             new = self.rename[old] + override.key[len(old) :]
             add = "+" if new.startswith("+") else override.mark
             return Override(add, new.lstrip("+"), override.value)
-        if override.mark in ("", "~") and _longest_prefix(override.key, self.absent):
+        if override.mark in ("", "~") and history.longest_prefix(override.key, self.absent):
             raise BadTrainingConfig(
                 f"{override.key} has no counterpart in verl {self.series}.",
                 fix="Leave it out, or use an image with a verl that has it (verl 0.9).",
             )
-        return override
+        return Override(override.mark, history.backwards(override.key, self._numbers), override.value)
+
+    def _refuse(self, override: Override) -> None:
+        """Raise where this release has no key of that name any more, and say what it is now."""
+        now, instead = history.forwards(override.key, self._numbers)
+        if instead and override.mark in ("", "~"):
+            raise BadTrainingConfig(f"verl {self.series} has no {override.key}.", fix=instead)
+        if not instead and now != override.key:
+            raise BadTrainingConfig(
+                f"{override.key} is a key of an older verl; verl {self.series} has none of that name.",
+                fix=f"Say {now}.",
+            )
+
+    @property
+    def _numbers(self) -> history.Series:
+        return _series(self.series)
 
 
 def load(version: str, folder: Path = FOLDER) -> Release:
@@ -90,8 +98,6 @@ def load(version: str, folder: Path = FOLDER) -> Release:
         absent=tuple(
             f"{parent}.{name}".lstrip(".") for parent, names in (table.get("absent") or {}).items() for name in names
         ),
-        gone=table.get("gone") or {},
-        removed=table.get("removed") or {},
         choices={key: tuple(map(str, values)) for key, values in table["choices"].items()},
     )
 
@@ -101,8 +107,3 @@ def _series(version: str) -> tuple[int, int]:
     if not numbers:
         raise BadTrainingConfig(f"'{version}' is not a version of verl.", fix="Ask the image: `pip show verl`.")
     return int(numbers[1]), int(numbers[2])
-
-
-def _longest_prefix(key: str, names: Any) -> str:
-    """The longest of ``names`` that is ``key`` or one of its parents, or an empty string."""
-    return max((name for name in names if key == name or key.startswith(name + ".")), key=len, default="")

@@ -57,6 +57,7 @@ def judge(case: dict[str, Any]) -> list[str]:
         return [error("", refused.cause, refused.fix).sentence()]
     facts = Facts(**case.get("facts", {}))
     seen = look.of_command(training.argv, releases.load(verl).choices, facts)
+    seen.findings.extend(seen.of_verl())
     more = look.later(seen.config, facts) if seen.config is not None and not any(errors(seen.findings)) else []
     return [one.sentence() for one in (*seen.findings, *more)]
 

@@ -10,6 +10,7 @@ from verl_node.explain import explain, rules
 
 FOLDER = Path(__file__).parent
 HELD_OUT = yaml.safe_load((FOLDER / "held_out.yaml").read_text())
+TAUGHT = yaml.safe_load((FOLDER / "taught.yaml").read_text())
 CLEAN = sorted((FOLDER / "clean").glob("*.log"))
 
 
@@ -35,6 +36,16 @@ def test_of_logs_that_no_rule_was_written_from_most_are_explained(capsys: pytest
     assert lines / count >= 0.70
 
 
+@pytest.mark.parametrize("case", TAUGHT, ids=lambda case: case["file"])
+def test_a_log_that_taught_something_stays_explained(case: dict[str, str]) -> None:
+    log = FOLDER / "taught" / case["file"]
+    told = explain([log])
+
+    assert told.kind == case["class"]
+    assert told.line
+    assert told.line in first_line_with(log, case["line"])
+
+
 def test_the_held_out_logs_are_those_of_the_list_and_are_no_rules_excerpt() -> None:
     texts = {log.name: log.read_text(errors="replace") for log in (FOLDER / "held_out").glob("*.log")}
 
@@ -43,6 +54,7 @@ def test_the_held_out_logs_are_those_of_the_list_and_are_no_rules_excerpt() -> N
         (name, rule.id) for name, text in texts.items() for rule in rules.load() if rule.excerpt.strip() in text
     ]
     assert not {case["source"] for case in HELD_OUT} & {rule.source for rule in rules.load()}
+    assert not {case["file"] for case in HELD_OUT} & {case["file"] for case in TAUGHT}
 
 
 @pytest.mark.parametrize("log", CLEAN, ids=lambda log: log.stem)

@@ -71,7 +71,7 @@ def test_a_traceback_is_read_between_the_lines_of_others() -> None:
         b"(B pid=2) ValueError: of another\n(A pid=1)     g()\n(A pid=1) KeyError: 'mine'\n"
     )
 
-    assert tracebacks.root(text, text.find(tracebacks.BEGIN)) == (text.rfind(b"(A"), b"(A pid=1) KeyError: 'mine'")
+    assert tracebacks.root(text, text.find(tracebacks.BEGINS[0])) == (text.rfind(b"(A"), b"(A pid=1) KeyError: 'mine'")
 
 
 @pytest.mark.parametrize("last", ["KeyboardInterrupt", "x.SignalException: Process 1 got signal: 15", "SystemExit: 1"])
@@ -86,7 +86,50 @@ def test_an_ignored_exception_is_no_root() -> None:
         b'Exception ignored in: <function P.__del__>\nTraceback (most recent call last):\n  File "a"\nValueError: x\n'
     )
 
-    assert tracebacks.root(text, text.find(tracebacks.BEGIN)) is None
+    assert tracebacks.root(text, text.find(tracebacks.BEGINS[0])) is None
+
+
+def test_what_a_process_meets_while_it_tidies_up_is_no_root() -> None:
+    tracker = 'Traceback (most recent call last):\n  File "/x/multiprocessing/resource_tracker.py", line 209, in main\n'
+    deleted = 'Traceback (most recent call last):\n  File "/x/tracking.py", line 133, in __del__\n    a\n'
+
+    assert tracebacks.root(f"{tracker}KeyError: '/psm_1'\n".encode(), 0) is None
+    assert tracebacks.root(f"{deleted}AttributeError: no logger\n".encode(), 0) is None
+
+
+@pytest.mark.parametrize(
+    "begin", ["Unhandled error (suppress with 'X=1'): ray::f()", "ray.exceptions.RayTaskError(E): ray::f()"]
+)
+def test_rays_own_heads_begin_a_traceback(begin: str, tmp_path: Path) -> None:
+    path = log(tmp_path, f'(A pid=1) {begin}\n(A pid=1)   File "a.py", line 1, in f\n(A pid=1) IndexError: mine\n')
+
+    assert (explain([path]).kind, explain([path]).line) == ("unknown", "(A pid=1) IndexError: mine")
+
+
+def test_an_exception_that_a_rule_knows_for_a_consequence_is_no_first_failure(tmp_path: Path) -> None:
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    path = log(
+        tmp_path, f'(raylet) A worker died or was killed\nTraceback (most recent call last):\n  File "a"\n{died}'
+    )
+
+    assert (explain([path]).rule, explain([path]).number) == ("ray-actor-died", 1)
+
+
+def test_an_exception_without_a_traceback_is_told_where_nothing_else_is(tmp_path: Path) -> None:
+    path = log(tmp_path, "loading\n(A pid=1) x.y.OddError: what nobody knows\n")
+    lived = log(tmp_path, path.read_text() + STEP.format(1), "lived.out")
+
+    assert (explain([path]).kind, explain([path]).number) == ("unknown", 2)
+    assert explain([lived]).kind == "none"
+
+
+@pytest.mark.parametrize(
+    "line", ["n0:1:2 [0] NCCL INFO x.cc:1 -> 3", "(W pid=1) INFO Parent process exited, terminating"]
+)
+def test_an_end_is_no_life_however_many_lines_it_has(line: str, tmp_path: Path) -> None:
+    path = log(tmp_path, f"{GPU}\n" + f"{line}\n" * 20)
+
+    assert explain([path]).kind == "memory"
 
 
 def test_rays_wrapper_gives_way_to_what_it_carries(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_rule_explains_the_log_that_it_was_written_from(rule: Rule, tmp_path: 
 def test_a_rule_has_what_its_reader_needs(rule: Rule) -> None:
     assert rule.kind in CLASSES
     assert rule.level in LEVELS
-    assert re.match(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+$|own run, ", rule.source)
+    assert re.match(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+$|own run, |a public log", rule.source)
     assert any(reference.startswith("https://") for reference in rule.references)
     for page in (reference for reference in rule.references[1:] if reference.startswith("docs/")):
         assert (ROOT / page).is_file()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
 
 RECORDED = Path(__file__).parent / "recorded"
+RELEASES = ("0.2", "0.3.0.post1", "0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +35,24 @@ def verl_config(request: pytest.FixtureRequest) -> Callable[[str], Path]:
         return config
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def known(verl_config: Callable[[str], Path]) -> dict[str, set[str]]:
+    """Release → every key of it, mappings and leaves, the oldest release first."""
+    found = {}
+    for release in RELEASES:
+        with initialize_config_dir(str(verl_config(release)), version_base=None):
+            found[release] = {*_keys(compose("ppo_trainer"))}
+    return found
+
+
+def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key, mappings and leaves, without Hydra's `_target_`."""
+    for name in map(str, config):
+        if name == "_target_":
+            continue
+        yield f"{prefix}{name}"
+        value = config._get_node(name)
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_interpolation():
+            yield from _keys(value, f"{prefix}{name}.")

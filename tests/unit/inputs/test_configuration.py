@@ -148,16 +148,17 @@ def answering(tmp_path: Path, text: str, code: int) -> list[str]:
 def test_a_job_notes_warnings_and_ends_with_65_for_errors(tmp_path: Path) -> None:
     notes: list[str] = []
     answer = json.dumps({"findings": [finding.warning("a", "A is odd.", "Look.").message()]})
-    asyncio.run(inspection.run(answering(tmp_path, answer, 0), {}, notes.append))
-    assert notes == ["warning: A is odd. Look."]
+    asyncio.run(inspection.run(answering(tmp_path, answer, 0), {}, notes.append, lambda: notes.append("sound")))
+    assert notes == ["sound", "warning: A is odd. Look."]
     answer = json.dumps({"findings": [finding.error("a", "A is wrong.", "Say A=1.").message()]})
     with pytest.raises(BadTrainingConfig, match=r"A is wrong\. Say A=1\."):
-        asyncio.run(inspection.run(answering(tmp_path, answer, 65), {}, notes.append))
+        asyncio.run(inspection.run(answering(tmp_path, answer, 65), {}, notes.append, lambda: notes.append("sound")))
+    assert notes.count("sound") == 1
 
 
 def test_a_look_that_fails_itself_ends_no_job(tmp_path: Path) -> None:
     notes: list[str] = []
-    asyncio.run(inspection.run(answering(tmp_path, "MemoryError", 137), {}, notes.append))
+    asyncio.run(inspection.run(answering(tmp_path, "MemoryError", 137), {}, notes.append, notes.clear))
     assert notes == ["warning: the look at the configuration ended with 137, training will tell: MemoryError"]
 
 

@@ -1,8 +1,11 @@
 """Checks of GPUs.
 
 Recorded: `nvidia-smi --query-gpu=…` of a machine with two H200s, driver 580.159.04; its --query-remapped-rows said
-`0, 0, No, No` for both. AMD's cards are trees of /sys made after the kernel's documentation (gpu/amdgpu/driver-misc,
-gpu/amdgpu/ras) with the gfx_target_version that ROCm/rocm-cli#343 read on an MI300X.
+`0, 0, No, No` for both. AMD's cards are trees of /sys. The names of their files are the kernel documentation's
+(gpu/amdgpu/driver-misc, gpu/amdgpu/ras); what MI300X have was read on such nodes by others: gfx_target_version 90402
+(ROCm/rocm-cli#343), device 0x74a1 (rocminfo in ROCm/legacy-rocm-build#4414), card1, card9 … with 8 render nodes each
+(ROCm/legacy-rocm-build#4411, ROCm/rocDecode#38), seven of them of amdgpu_xcp.0 and so on, without a file of the card's
+(ROCm/k8s-device-plugin#157). Of an MI250 each half is a card of its own (rocminfo in ROCm/aiter#179).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verl_node import gpu_state, platforms
+from verl_node import gpu_state, kfd, masks, platforms
 from verl_node.checks import facts, gpus
 from verl_node.checks.answer import Result
 from verl_node.settings import Settings
@@ -165,28 +168,40 @@ class Amd:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
+        for cpu in (0, 1):
+            self.node(cpu, "cpu_cores_count 96", "simd_count 0", "gfx_target_version 0", "drm_render_minor 0")
         for number in (128, 136):
-            card = root / f"drm/card{number - 127}/device"
-            (card / f"drm/renderD{number}").mkdir(parents=True)
-            (root / f"dev/renderD{number}").parent.mkdir(exist_ok=True)
-            (root / f"dev/renderD{number}").touch()
-            for name, text in {
-                "mem_info_vram_total": "206141652992",
-                "mem_info_vram_used": "297652224",
-                "gpu_busy_percent": "0",
-                "product_name": "AMD Instinct MI300X OAM",
-                "ras/umc_err_count": "ue: 0\nce: 2",
-                "hwmon/hwmon7/temp2_input": "43000",
-                "hwmon/hwmon7/temp2_crit": "100000",
-            }.items():
-                self.write(number, name, text)
-            node = root / f"kfd/{number - 126}"
-            node.mkdir(parents=True)
-            (node / "properties").write_text(f"simd_count 1216\ngfx_target_version 90402\ndrm_render_minor {number}\n")
+            self.card(number, (number - 128) // 8 + 2, "gfx_target_version 90402", "AMD Instinct MI300X OAM")
+            for partition in range(1, 8):
+                xcp = root / f"drm/card{number - 127 + partition}/device/drm/renderD{number + partition}"
+                xcp.mkdir(parents=True)
+                (root / f"dev/renderD{number + partition}").touch()
         rocm = replace(platforms.of("rocm"), devices=str(root / "dev/renderD*"), use_files=(str(root), str(root)))
         monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
         monkeypatch.setattr(platforms, "DRM", str(root / "drm/card[0-9]*/device"))
-        monkeypatch.setattr(gpu_state, "KFD", root / "kfd")
+        monkeypatch.setattr(kfd, "NODES", root / "kfd")
+
+    def card(self, number: int, node: int, version: str, name: str) -> None:
+        (self.root / f"drm/card{number - 127}/device/drm/renderD{number}").mkdir(parents=True)
+        (self.root / f"dev/renderD{number}").parent.mkdir(exist_ok=True)
+        (self.root / f"dev/renderD{number}").touch()
+        for file, text in {
+            "mem_info_vram_total": "206141652992",
+            "mem_info_vram_used": "297652224",
+            "gpu_busy_percent": "0",
+            "product_name": name,
+            "ras/umc_err_count": "ue: 0\nce: 2",
+            "hwmon/hwmon7/temp2_input": "43000",
+            "hwmon/hwmon7/temp2_crit": "100000",
+        }.items():
+            self.write(number, file, text)
+        self.node(
+            node, "cpu_cores_count 0", "simd_count 1216", version, "device_id 29857", f"drm_render_minor {number}"
+        )
+
+    def node(self, number: int, *lines: str) -> None:
+        (self.root / f"kfd/{number}").mkdir(parents=True)
+        (self.root / f"kfd/{number}/properties").write_text("".join(f"{line}\n" for line in lines))
 
     def write(self, number: int, name: str, text: str) -> None:
         file = self.root / f"drm/card{number - 127}/device" / name
@@ -231,6 +246,37 @@ def test_cards_that_were_not_given_to_the_job_do_not_count(amd: Amd) -> None:
 
     assert asked("memory_is_free", 1, VERLJOB_PLATFORM="rocm").severity == "ok"
     assert "tells of 1 GPUs" in asked("driver_answers", VERLJOB_PLATFORM="rocm").seen
+
+
+def test_partitions_that_an_mi300x_could_be_split_into_are_no_gpus(amd: Amd) -> None:
+    assert masks.visible_devices("rocm") == len(gpu_state.of("rocm", 1.0)) == 2
+
+    amd.node(4, "gfx_target_version 90402", "drm_render_minor 129")  # now it is split
+    assert masks.visible_devices("rocm") == len(gpu_state.of("rocm", 1.0)) == 3
+
+
+def test_cards_come_in_the_order_in_which_a_mask_numbers_them(amd: Amd) -> None:
+    for place, number in enumerate((152, 144), start=10):  # card25 and card17: card9 is before both
+        amd.card(number, place, "gfx_target_version 90402", "AMD Instinct MI300X OAM")
+
+    mask = {"VERLJOB_PLATFORM": "rocm", "ROCR_VISIBLE_DEVICES": "1,2"}
+    assert [gpu.name for gpu in gpus.look(Settings.from_env(mask), 2)] == ["renderD136", "renderD152"]
+
+
+def test_each_half_of_an_mi250_is_a_gpu(amd: Amd) -> None:
+    for place, number in enumerate((160, 161), start=14):
+        amd.card(number, place, "gfx_target_version 90010", "AMD Instinct MI250X / MI250")
+
+    found = gpu_state.of("rocm", 1.0)
+    assert [gpu.architecture for gpu in found] == ["gfx942", "gfx942", "gfx90a", "gfx90a"]
+
+
+def test_where_the_compute_driver_tells_nothing_every_render_node_is_a_gpu(
+    amd: Amd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kfd, "NODES", amd.root / "nothing")
+
+    assert masks.visible_devices("rocm") == 16
 
 
 def test_on_the_platform_cpu_no_driver_is_asked(smi: Smi) -> None:

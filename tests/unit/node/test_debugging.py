@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from verl_node import debugging, ray_flags, traceable
@@ -56,6 +58,19 @@ def test_who_listens_gets_a_port_of_the_block_that_is_free() -> None:
         port = taken.getsockname()[1]
         assert traceable.free_port("127.0.0.1", f"{port}-{port}") == 0
     assert traceable.free_port("127.0.0.1", f"{port}-{port}") == port
+
+
+def test_breakpoints_of_the_old_one_listen_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's class binds when a breakpoint is reached (ray/util/rpdb.py, 2.40 to 2.54)."""
+    listen = lambda breakpoint_uuid, host, port: socket.create_server((host, port))  # noqa: E731
+    rpdb = SimpleNamespace(_RemotePdb=listen)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=rpdb))
+    monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace(rpdb=rpdb))
+    block = "22480-22481"
+    traceable._break_in_the_block(block)
+
+    with rpdb._RemotePdb("a", host="", port=0) as one, rpdb._RemotePdb("b", host="", port=0) as other:
+        assert {one.getsockname()[1], other.getsockname()[1]} == {22480, 22481}
 
 
 def test_a_training_that_waits_in_a_debugger_is_no_hang() -> None:
