@@ -124,3 +124,7 @@ def test_a_failed_job_is_explained_by_each_of_its_names(tmp_path: Path) -> None:
     assert len(told) == 4
     assert all("Disk quota exceeded" in each for each in told)
     assert json.loads(told[3])["class"] == "data"
+
+
+def test_what_somebody_ran_by_hand_says_what_came_of_it() -> None:
+    assert [command for command, came in RUNS["by_hand"].items() if not came or "todo" in came.lower()] == []
