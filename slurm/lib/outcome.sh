@@ -13,7 +13,7 @@ outcome::_of_the_node() {
     if outcome::_told; then
         # A signal that was not for this script came by docker stop, or the lease ended with the client or its engine.
         [[ ${VERDICT[origin]} != signal || -n $ENDING || ${VERDICT[host]} != "$HOST" ]] || verdict::set 76 self \
-            "${LEASE_LOST:-the container on $HOST was ended from outside: by the death of its client or engine, or by hand}" \
+            "${LEASE_LOST:-the container on $HOST $VERDICT_FROM_OUTSIDE: by the death of its client or engine, or by hand}" \
             "see $NODE_FOLDER/node.log"
     elif [[ -n ${VERDICT[code]:-} ]]; then
         return 0

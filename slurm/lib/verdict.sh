@@ -4,6 +4,9 @@
 # code, origin (self or signal), stage, host, cause, fix
 declare -gA VERDICT=()
 
+# What node.sh says of a container whose end nobody had told it of; launch.sh may have been told.
+readonly VERDICT_FROM_OUTSIDE="was ended from outside"
+
 # usage: verdict::set CODE ORIGIN CAUSE FIX
 verdict::set() {
     VERDICT[code]=$1 VERDICT[origin]=$2 VERDICT[stage]=$STAGE VERDICT[host]=$HOST

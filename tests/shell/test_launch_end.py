@@ -212,19 +212,24 @@ def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_pha
     assert result["phases"] == {"head": 1.5, "join": 2.0}
 
 
+TOLD = ended(143, origin="signal")
+NOT_TOLD = ended(76, cause="'the container was ended from outside: by its client'")
+
+
 @pytest.mark.parametrize(
-    ("left_s", "scancel_s", "cause"),
+    ("left_s", "scancel_s", "head", "cause"),
     [
-        (3600, 0, "ended from outside (scancel or preemption)"),
-        (3600, 60, "ended from outside (scancel or preemption)"),
-        (5, 0, "reached its time limit, UNLIMITED"),
+        (3600, 0, TOLD, "ended from outside (scancel or preemption)"),
+        (3600, 60, TOLD, "ended from outside (scancel or preemption)"),
+        (5, 0, TOLD, "reached its time limit, UNLIMITED"),
+        (3600, 0, NOT_TOLD, "ended from outside (scancel or preemption)"),
     ],
-    ids=["scancel", "requeue, of which scancel does not get an answer", "time limit"],
+    ids=["scancel", "requeue, of which scancel does not get an answer", "time limit", "node.sh was not told"],
 )
 def test_term_is_passed_on_to_the_step_and_its_reason_is_told(
-    rig: Rig, left_s: int, scancel_s: int, cause: str
+    rig: Rig, left_s: int, scancel_s: int, head: str, cause: str
 ) -> None:
-    verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
+    verdict = leaves((0, head), (1, TOLD))
     rig.fake("step", f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\n{FOREVER}')
     words = ["bash", str(CHECKOUT / "slurm" / "launch.sh"), DEMO]
     told = {"SLURM_JOB_END_TIME": str(int(time.time()) + left_s), "FAKE_SCANCEL_S": str(scancel_s)}
