@@ -14,7 +14,7 @@ from slurm.testbed.jobs import Job
 HOME = "/home/submitter/verljob"
 WORK = "/home/submitter/work"
 FLAGS = ("--ntasks-per-node=1", "--cpus-per-task=8", "--mem=16G", "--time=30")
-STEPS = 8
+STEPS = 4
 """Of verl's own training: so many that none is the last one when it is told, after the first, to end."""
 LAST_LINES = 40
 OURS = "[v]erl_node|[g]cs_server|[r]aylet|[r]ay::|[l]aunch.sh|[n]ode.sh|[d]ocker run"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from slurm.testbed import Cluster
-from tests.faults.chaos import row, runtime_of
-from tests.faults.drill import Ground, drill
+from tests.faults.chaos import attempt, row, runtime_of
+from tests.faults.drill import Ground
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.neighbour import Neighbour
 
@@ -26,6 +26,6 @@ def grounds(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterato
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.quick], ids=lambda kind: kind.name)
 def test_a_fault_ends_the_job_soon_says_why_and_leaves_nothing(kind: Kind, grounds: Ground) -> None:
-    outcome = drill(kind, grounds, patience=PATIENCE)
+    outcome = attempt(kind, grounds, patience=PATIENCE)
 
     assert outcome.problems == [], row(outcome)

@@ -67,10 +67,10 @@ def _crowd(cluster: Cluster, environment: Mapping[str, str], rounds: int, say: C
     return len(wrong)
 
 
-def attempt(kind: Kind, ground: Ground) -> Outcome:
-    """Drill, and go on with the next kind when the drill itself breaks off."""
+def attempt(kind: Kind, ground: Ground, *, patience: float = 1.0) -> Outcome:
+    """Drill, and leave nodes that take the next job when the drill itself breaks off."""
     try:
-        return drill(kind, ground)
+        return drill(kind, ground, patience=patience)
     except (AssertionError, SlurmError) as error:
         ground.cluster.host("login").run(["scancel", "--user", ACCOUNT])
         ground.cluster.wait_ready(timeout_s=HANGS_S)

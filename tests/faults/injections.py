@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import time
 
+from docker.errors import APIError
+from docker.models.containers import Container
+
+from tests.cluster.launches import wait_until
 from tests.faults.scene import HEAD, WORKER, Injection, Scene
 
 # As pgrep takes them: by name where a process has one of its own, else by its command line.
@@ -15,6 +19,8 @@ GCS = ("-x", "gcs_server")
 NODE_SH = ("-f", "^bash /.*slurm/node.sh")
 LAUNCH_SH = ("-f", "[s]lurm_script")
 SRUN = ("-x", "srun")
+
+FREEZES_S = 15
 
 
 def kill(node: str, what: tuple[str, ...]) -> Injection:
@@ -61,11 +67,22 @@ def freeze(node: str) -> Injection:
 
     def inject(scene: Scene) -> None:
         container = scene.cluster.host(node).container
+        wait_until(lambda: _paused(container), FREEZES_S, f"pause of {node}")
         scene.undo.callback(container.unpause)
         scene.frozen.add(node)
-        container.pause()
 
     return inject
+
+
+def _paused(container: Container) -> bool:
+    """Ask the engine once: it gives up, and thaws all, where a process does not stop within a fraction of a second."""
+    try:
+        container.pause()
+    except APIError as refused:
+        if "unable to freeze" not in str(refused):
+            raise
+        return False
+    return True
 
 
 def cut(node: str) -> Injection:
