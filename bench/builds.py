@@ -28,7 +28,8 @@ from bench.together import together
 from images import places, report, report_files, schedule
 from images.buildlog import BuildLog
 from images.catalog import Catalog
-from images.engine import choose, daemon
+from images.daemon import daemon, get
+from images.engine import choose
 from images.process import run
 from images.site import Site
 
@@ -63,8 +64,8 @@ def targets(base_reference: str) -> None:
 
 def reported(runs: int) -> None:
     """What the report of verl.cpu takes, its layers looked at for the first time and again."""
-    image, known = daemon().images.get("verl.cpu:latest"), Path(tempfile.mkdtemp())
-    below = daemon().images.get(image.labels["verljob.base.id"])
+    image, known = get("verl.cpu:latest"), Path(tempfile.mkdtemp())
+    below = get(image.attrs["Config"]["Labels"]["verljob.base.id"])
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
     facts: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
 

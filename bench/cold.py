@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from images import base, build, context, lock
 from images.catalog import Catalog
-from images.engine import choose, daemon
+from images.daemon import daemon
+from images.engine import choose
 from images.process import run
 from images.progress import Progress
 from images.site import Site

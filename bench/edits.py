@@ -14,12 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docker.models.images import Image
-
 from bench.sides import CPU, NAME, ROOT, Sides, idle_base, plain, told, turns
 from images import build, source, traces
 from images.buildlog import BuildLog
-from images.engine import choose, daemon
+from images.daemon import Inspected, daemon
+from images.engine import choose
 from images.process import run
 from images.progress import Progress
 from images.site import Site
@@ -99,7 +98,7 @@ class Spent:
         self.wholes: list[float] = []
         leave = traces.Traces.leave
 
-        def timed(of: traces.Traces, image: Image, log: BuildLog) -> str:
+        def timed(of: traces.Traces, image: Inspected, log: BuildLog) -> str:
             begun = time.monotonic()
             told = leave(of, image, log)
             self.after[-1] += time.monotonic() - begun

@@ -20,7 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from images import contents
-from images.engine import choose, daemon
+from images.daemon import daemon
+from images.engine import choose
 from images.tree import differences
 
 ROOT = Path(__file__).resolve().parents[1]

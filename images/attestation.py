@@ -12,7 +12,7 @@ from docker.utils import parse_repository_tag
 
 from images import attachments, packages, provenance, record, sbom, signing
 from images.attachments import PROVENANCE, SBOM, Kind
-from images.engine import local
+from images.daemon import local
 from images.registry import Repository
 
 FOLDER = record.ROOT / ".build" / "attestations"

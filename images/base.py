@@ -7,10 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from docker.errors import ImageNotFound
-from docker.models.images import Image
-
-from images.engine import Engine, choose, daemon
+from images.daemon import find
+from images.engine import Engine, choose
 from images.errors import BaseUnreachable, CommandFailed, ImageError
 from images.process import run
 
@@ -47,14 +45,6 @@ def known(*references: str) -> str:
 def present(reference: str) -> bool:
     """Whether the daemon has this image."""
     return find(reference) is not None
-
-
-def find(reference: str) -> Image | None:
-    """The image of the daemon, if it has it."""
-    try:
-        return daemon().images.get(reference)
-    except ImageNotFound:
-        return None
 
 
 def pull(engine: Engine, reference: str) -> None:

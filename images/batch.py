@@ -10,7 +10,8 @@ from images import progress as displays
 from images import report_files, schedule
 from images.build import base_of, build, torch_of
 from images.catalog import Catalog
-from images.engine import Engine, architecture, choose
+from images.daemon import architecture
+from images.engine import Engine, choose
 from images.errors import ImageError
 from images.running import Running
 from images.site import Site

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docker.models.images import Image
-
 from images import base, context, disk, freshness, labels, report_files, reproducible, wheels
 from images.compatibility import refuse_engine, refuse_impossible
-from images.engine import Engine, choose, daemon_version, local
+from images.daemon import Inspected, daemon_version, get
+from images.engine import Engine, choose
 from images.errors import BaseUnreachable, BundleBroken
 from images.making import Making
 from images.progress import Progress, Whole
@@ -26,7 +25,7 @@ from images.spec import ImageSpec
 if TYPE_CHECKING:
     from images.bundle import Bundle
 
-Base = tuple[str, Image]  # by which name, and which image that is
+Base = tuple[str, Inspected]  # by which name, and which image that is
 
 
 def build(
@@ -124,7 +123,7 @@ def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str)
     if not base.present(wanted):
         disk.for_build(spec, wanted, last)
     reference = base_of(spec, engine, asked, site)
-    return reference, local(reference)
+    return reference, get(reference)
 
 
 def _carried_base(bundle: Bundle, spec: ImageSpec, engine: Engine, *, last: str) -> Base:
@@ -132,14 +131,14 @@ def _carried_base(bundle: Bundle, spec: ImageSpec, engine: Engine, *, last: str)
     if not base.present(bundle.base["id"]):
         disk.for_build(spec, bundle.base["id"], last, loaded=bundle.base_bytes)
     reference = bundle.ready_base(engine)
-    return reference, local(reference)
+    return reference, get(reference)
 
 
-def _unchanged(image: Image, tags: Sequence[str], progress: Progress) -> str:
+def _unchanged(image: Inspected, tags: Sequence[str], progress: Progress) -> str:
     """Give an image that is what a build would make the names that it lacks, and return its ID."""
     for tag in tags:
         if tag not in image.tags:
             image.tag(tag)
-    report_files.renew(tags[0], str(image.id))
+    report_files.renew(tags[0], image.id)
     progress.end(tags[0], f"unchanged, {image.id}")
-    return str(image.id)
+    return image.id

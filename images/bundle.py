@@ -15,7 +15,8 @@ from typing import Any
 
 from images import apt, checksum, context, lock, render, wheels
 from images.base import present
-from images.engine import Engine, daemon
+from images.daemon import daemon
+from images.engine import Engine
 from images.errors import BundleBroken
 from images.process import run
 from images.spec import ImageSpec

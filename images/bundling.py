@@ -9,7 +9,8 @@ from pathlib import Path
 from images import build, bundle, context, render
 from images.bundle import Bundle
 from images.compatibility import refuse_impossible
-from images.engine import Engine, choose, daemon
+from images.daemon import daemon
+from images.engine import Engine, choose
 from images.errors import BundleBroken
 from images.process import run, stream
 from images.site import Site

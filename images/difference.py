@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from images import contents, packages
-from images.engine import local
+from images.daemon import local
 from images.report_text import mb
 from images.tree import Tree, differing
 

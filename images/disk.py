@@ -7,11 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from docker.errors import ImageNotFound
-
-from images.engine import daemon, storage
+from images.daemon import find, storage
 from images.errors import DiskTooSmall, RegistryFailed
-from images.registry import INDEXES, Repository
 from images.spec import ImageSpec
 
 # Of verl.cpu (docs/images.md, "What takes the space"): what verl pulls, and torch's CPU build.
@@ -69,10 +66,8 @@ def for_build(
 
 def size(reference: str) -> int:
     """What an image of this machine takes; nothing where there is none."""
-    try:
-        return int(daemon().images.get(reference).attrs["Size"])
-    except ImageNotFound:
-        return 0
+    found = find(reference)
+    return int(found.attrs["Size"]) if found else 0
 
 
 def _known(spec: ImageSpec) -> int:
@@ -81,6 +76,8 @@ def _known(spec: ImageSpec) -> int:
 
 def _pulled(reference: str) -> float:
     """What an image takes while it is pulled, by its registry's manifest; 0 where no registry tells."""
+    from images.registry import INDEXES, Repository  # which loads docker-py and requests
+
     repository, tag = Repository.of(reference)
     try:
         with repository:

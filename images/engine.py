@@ -1,4 +1,4 @@
-"""Which docker builds, and the daemon behind it.
+"""Which docker builds.
 
 The first ``docker`` on PATH may be a client that cannot use BuildKit; it then builds with the classic builder without a
 word, and that knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot
@@ -15,12 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import docker
-from docker.errors import DockerException, ImageNotFound
-from docker.models.images import Image
-
 from images import clients
-from images.errors import CommandFailed, EngineMissing, NotBuilt
+from images.errors import CommandFailed, EngineMissing
 from images.process import run
 
 # Since 23.0 `docker build` with BuildKit needs the buildx plugin; before, the client had BuildKit built in.
@@ -117,43 +113,3 @@ def _version(client: str) -> str:
     except CommandFailed:
         # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
         return run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
-
-
-@lru_cache(maxsize=1)
-def daemon() -> docker.DockerClient:
-    """The daemon, through docker-py; EngineMissing when none answers."""
-    try:
-        client = docker.from_env(timeout=120)
-        # requests would look for proxies and a .netrc at each request, which takes longer than the request.
-        client.api.trust_env = not client.api.base_url.startswith("http+docker")  # a socket of this machine
-        client.ping()
-    except DockerException as silence:
-        raise EngineMissing(
-            f"no Docker daemon answers ({silence}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
-        ) from silence
-    return client
-
-
-@lru_cache(maxsize=1)
-def daemon_version() -> dict[str, Any]:
-    """What the daemon says of itself; asked once a process."""
-    return dict(daemon().version())
-
-
-@lru_cache(maxsize=1)
-def storage() -> Path:
-    """Where the daemon keeps its images; asked once a process, since `docker info` counts much else."""
-    return Path(daemon().info()["DockerRootDir"])
-
-
-def architecture() -> str:
-    """The processor for which the daemon builds, by Go's name, which is Debian's, too."""
-    return str(daemon_version()["Arch"])
-
-
-def local(reference: str) -> Image:
-    """An image of this machine; NotBuilt where there is none."""
-    try:
-        return daemon().images.get(reference)
-    except ImageNotFound:
-        raise NotBuilt(reference) from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from docker.models.images import Image
 
 from images import blueprint, contents, context, disk, layers, pseudo, squashfs
-from images.engine import local
+from images.daemon import local
 from images.errors import ImageError, ToolMissing
 from images.process import run
 from images.site import Site

@@ -19,12 +19,11 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from docker.errors import ImageNotFound
-from docker.models.images import Image
-
 from images import archive
+from images.daemon import Inspected, daemon_version
+from images.daemon import find as image_of
 from images.digests import Digests
-from images.engine import Engine, daemon, daemon_version
+from images.engine import Engine
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILT = ROOT / ".build" / "built"
@@ -53,15 +52,10 @@ def key(found: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def find(wanted: str, folder: Path = BUILT) -> Image | None:
+def find(wanted: str, folder: Path = BUILT) -> Inspected | None:
     """The image that this checkout built from the inputs of this key, if the daemon still has it."""
     kept = folder / wanted
-    if not kept.exists():
-        return None
-    try:
-        return daemon().images.get(kept.read_text(encoding="utf-8"))
-    except ImageNotFound:
-        return None
+    return image_of(kept.read_text(encoding="utf-8")) if kept.exists() else None
 
 
 def keep(wanted: str, image_id: str, folder: Path = BUILT) -> None:

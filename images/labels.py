@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from docker.models.images import Image
-
+from images.daemon import Inspected
 from images.reproducible import given_time_s
 
 OCI = "org.opencontainers.image"
 
 
-def told(reference: str, base: Image, folder: Path) -> dict[str, str]:
+def told(reference: str, base: Inspected, folder: Path) -> dict[str, str]:
     """The base that the image of this context stands on, as this machine has it, and the toolkit in it."""
     found = {**portable(reference, folder), "verljob.base.id": str(base.id)}
     for pulled in (base.attrs.get("RepoDigests") or [])[:1]:

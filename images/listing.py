@@ -5,7 +5,7 @@ from __future__ import annotations
 from docker.errors import ImageNotFound
 
 from images.catalog import Catalog
-from images.engine import daemon, local
+from images.daemon import daemon, local
 from images.errors import EngineMissing
 from images.spec import ImageSpec
 

@@ -9,11 +9,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docker.models.images import Image
-
 from images import context, freshness, labels, reproducible
 from images.buildlog import BuildahLog, BuildLog
-from images.engine import Engine, daemon
+from images.daemon import Inspected, get
+from images.engine import Engine
 from images.progress import Progress
 from images.running import Running
 from images.spec import ImageSpec
@@ -31,7 +30,7 @@ class Making:
     spec: ImageSpec
     engine: Engine
     reference: str
-    base: Image
+    base: Inspected
     tags: Sequence[str]
     folder: Path
     facts: Mapping[str, str]
@@ -41,7 +40,7 @@ class Making:
     def inputs(self) -> dict[str, str]:
         """Everything that decides what is made."""
         known = context.staged_digests(self.folder)
-        found = freshness.inputs(self.folder, str(self.base.id), self.builder, self.facts, known)
+        found = freshness.inputs(self.folder, self.base.id, self.builder, self.facts, known)
         known.keep()
         return found
 
@@ -88,10 +87,10 @@ class Making:
         with ThreadPoolExecutor(1) as beside:
             traces = beside.submit(self._traces, **by)
             build(each)
-        image = daemon().images.get(self.tags[0])
-        freshness.keep(self.key, str(image.id))
+        image = get(self.tags[0])
+        freshness.keep(self.key, image.id)
         progress.end(self.tags[0], traces.result().leave(image, log))
-        return str(image.id)
+        return image.id
 
     def _traces(self, **by: str) -> Traces:
         from images.traces import Traces  # loaded while the engine builds

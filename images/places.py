@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from docker.models.images import Image
-
 from images import rootfs
+from images.daemon import Inspected
 
 ROOT = Path(__file__).resolve().parent.parent
 KNOWN = ROOT / ".build" / "layers"
@@ -31,7 +30,7 @@ class Folder:
     folders: dict[str, Folder] = field(default_factory=dict)
 
 
-def largest(image: Image, base_layers: int, known: Path = KNOWN) -> list[tuple[str, int]]:
+def largest(image: Inspected, base_layers: int, known: Path = KNOWN) -> list[tuple[str, int]]:
     """The SHOWN largest places of the layers above the base, with their bytes; none where storage is out of reach."""
     folders = rootfs.layers(image)
     digests = list(reversed(image.attrs["RootFS"]["Layers"]))

@@ -15,7 +15,8 @@ from docker.models.images import Image
 
 from images import record
 from images.catalog import Catalog
-from images.engine import choose, daemon
+from images.daemon import daemon
+from images.engine import choose
 from images.process import run
 from images.render import dockerfile
 from images.steps import parse

@@ -18,7 +18,8 @@ from docker.models.images import Image
 from images import attachments
 from images.catalog import Catalog
 from images.context import ROOT
-from images.engine import Engine, choose, daemon, local
+from images.daemon import daemon, local
+from images.engine import Engine, choose
 from images.errors import CommandFailed, PushFailed, TagTaken
 from images.process import together
 from images.registry import Repository

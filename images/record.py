@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from docker.models.images import Image
-
 from images import freshness
-from images.engine import Engine, daemon_version
+from images.daemon import Inspected, daemon_version
+from images.engine import Engine
 from images.errors import CommandFailed
 from images.process import run
 from images.spec import ImageSpec
@@ -52,7 +51,7 @@ def read(image_id: str, folder: Path | None = None) -> dict[str, Any] | None:
 
 
 def dependencies(
-    spec: ImageSpec, reference: str, base: Image, context: Path, inputs: Mapping[str, str]
+    spec: ImageSpec, reference: str, base: Inspected, context: Path, inputs: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """What a build of ``spec`` from ``context`` on ``base`` is made of; ``inputs`` are those of images/freshness.py."""
     files = freshness.files(inputs)
@@ -86,7 +85,7 @@ def predicate(
     }
 
 
-def _base(image: Image, reference: str) -> dict[str, Any]:
+def _base(image: Inspected, reference: str) -> dict[str, Any]:
     """By the registry's digest where it has one, else by its ID; its layers are the first of what is built on it."""
     digests = [each.partition("@sha256:")[2] for each in image.attrs.get("RepoDigests") or []]
     facts = {"id": image.id, "layers": image.attrs["RootFS"]["Layers"]}

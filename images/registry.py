@@ -15,7 +15,7 @@ import requests
 from docker import auth
 from docker.utils import parse_repository_tag
 
-from images.engine import daemon
+from images.daemon import daemon
 from images.errors import RegistryFailed
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"

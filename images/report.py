@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from docker.models.images import Image
-
 from images import causes, places
 from images.buildlog import BuildLog
+from images.daemon import Inspected
 from images.instructions import STEPS, final_stage, parse, steps
 
 
@@ -77,8 +76,8 @@ def with_sizes(found: Sequence[StepReport], dockerfile: str, history: Sequence[M
 
 def make(
     name: str,
-    image: Image,
-    base: Image,
+    image: Inspected,
+    base: Inspected,
     log: BuildLog,
     *,
     last: Mapping[str, Any] | None,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from images.context import ROOT
-from images.engine import local
+from images.daemon import get
 from images.errors import CommandFailed, ImageError, ToolMissing
 from images.process import run, stream
 
@@ -95,7 +95,7 @@ def command(store: Path) -> list[str]:
 
 def _taken(buildah: Sequence[str], base: str) -> str:
     """The ID of the base, which both know it by, after it was copied where buildah lacks it."""
-    image_id = str(local(base).id).rpartition(":")[2]
+    image_id = str(get(base).id).rpartition(":")[2]
     if image_id not in run([*buildah, "images", "--quiet", "--no-trunc"]):
         run([*buildah, "pull", f"docker-daemon:{base if ':' in base else f'{base}:latest'}"])
     return image_id

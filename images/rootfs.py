@@ -14,13 +14,14 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from docker.models.images import Image
-
-from images.engine import daemon
+from images.daemon import Inspected, daemon
 from images.errors import ImageError
 from images.layers import members, plain
+
+if TYPE_CHECKING:
+    from docker.models.images import Image
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 STREAM_BUFFER = 1 << 20
@@ -37,7 +38,7 @@ def read(image: Image, wanted: Wanted) -> dict[str, bytes]:
     return streamed(image, wanted)
 
 
-def layers(image: Image) -> list[Path]:
+def layers(image: Image | Inspected) -> list[Path]:
     """The folders of the image's layers, top first; none where the engine keeps them otherwise or out of our reach."""
     driver = image.attrs.get("GraphDriver") or {}
     data = driver.get("Data") or {}

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from docker import auth
-from requests.utils import should_bypass_proxies
-
 from images import vocabulary
 from images.errors import SiteError
 from images.spec import ImageSpec
@@ -52,13 +49,19 @@ class Site:
         """Where this place has the image that is ``reference`` elsewhere."""
         if not self.base_mirror:
             return reference
+        from docker import auth  # which loads all of docker-py
+
         registry, path = auth.resolve_repository_name(reference)
         owner = LIBRARY if registry == auth.INDEX_NAME and "/" not in path else ""
         return f"{self.base_mirror.replace('{registry}', registry).rstrip('/')}/{owner}{path}"
 
     def proxy_to(self, url: str) -> str | None:
         """The proxy on the way to ``url``, if there is one."""
-        return None if not self.proxy or should_bypass_proxies(url, self.no_proxy or None) else self.proxy
+        if not self.proxy:
+            return None
+        from requests.utils import should_bypass_proxies
+
+        return None if should_bypass_proxies(url, self.no_proxy or None) else self.proxy
 
     def pip_environment(self) -> dict[str, str]:
         """What pip on this machine is told; a password stays out of its arguments."""

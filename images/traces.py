@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from docker.models.images import Image
-
 from images import record, report, report_files, report_text
 
 if TYPE_CHECKING:
     from images.buildlog import BuildLog
+    from images.daemon import Inspected
     from images.making import Making
 
 
@@ -27,7 +26,7 @@ class Traces:
         self._last, self._base_history = report_files.read(making.tags[0]), making.base.history()
         self._made_of = record.dependencies(making.spec, making.reference, making.base, making.folder, making.inputs)
 
-    def leave(self, image: Image, log: BuildLog) -> str:
+    def leave(self, image: Inspected, log: BuildLog) -> str:
         """Write report and record of the image that was just built, and return the report's short form."""
         making = self._making
         made = report.make(

@@ -12,7 +12,7 @@ from docker.models.images import Image
 
 from images import attachments, packages, provenance, rootfs, sbom, signing
 from images.attachments import PROVENANCE, SBOM
-from images.engine import daemon
+from images.daemon import daemon
 from images.errors import NotTrusted, RegistryFailed
 from images.packages import Package
 from images.record import BASE, TOOLKIT

@@ -17,7 +17,8 @@ from docker import DockerClient
 from pytest_docker.plugin import get_docker_services
 
 from images import base as debian
-from images import build, engine, lock
+from images import build, lock
+from images import daemon as engine
 from images.catalog import Catalog
 from images.site import Site
 from images.spec import ImageSpec

@@ -15,7 +15,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from images import push
-from images.engine import Engine, local
+from images.daemon import local
+from images.engine import Engine
 from tests.serving import serving
 
 FORKS = get_context("forkserver")

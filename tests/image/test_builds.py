@@ -18,7 +18,8 @@ from packaging.utils import canonicalize_name
 
 from images import base, batch, build, difference, lock, report, report_files, source
 from images.catalog import Catalog
-from images.engine import architecture, choose
+from images.daemon import architecture
+from images.engine import choose
 from images.errors import Incompatible, NotBuilt
 from images.freshness import LABEL
 from images.listing import space

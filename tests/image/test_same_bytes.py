@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from images import base, contents, context, labels, reproducible
 from images.catalog import Catalog
+from images.daemon import get
 from images.engine import choose
 from images.process import run
 from images.render import TEMPLATES
@@ -55,7 +56,7 @@ class Ground:
         secret = self.folder / "pip"
         secret.write_text("[global]\n")
         return [
-            *labels.flags(labels.told(self.base, self.daemon.images.get(self.base), folder)),
+            *labels.flags(labels.told(self.base, get(self.base), folder)),
             "--secret",
             f"id=pip,src={secret}",
             str(folder),

@@ -31,6 +31,7 @@ from images import (
 )
 from images.attachments import PROVENANCE, SBOM
 from images.catalog import Catalog
+from images.daemon import get
 from images.engine import choose
 from images.errors import NotTrusted
 from images.process import run
@@ -72,8 +73,8 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     argv = engine.build_argv(["--tag", NAME, "--build-arg", f"BASE={reference}", str(folder)])
     run(argv, engine.environment)
     image = daemon.images.get(NAME)
-    below = daemon.images.get(reference)
-    inputs = freshness.inputs(folder, str(below.id), freshness.by_docker(engine), {})
+    below = get(reference)
+    inputs = freshness.inputs(folder, below.id, freshness.by_docker(engine), {})
     made_of = record.dependencies(SPEC, reference, below, folder, inputs)
     recorded = record.write(str(image.id), record.predicate(SPEC, engine, reference, folder, made_of, started=started))
     yield image

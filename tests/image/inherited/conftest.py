@@ -21,7 +21,7 @@ import pytest
 import standin
 from docker import DockerClient
 
-from images import engine
+from images import daemon as engine
 from images.catalog import Catalog
 from images.spec import ImageSpec
 from tests.image.conftest import small

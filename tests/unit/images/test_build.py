@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from docker.models.images import Image
 
 from images import base, build, context, labels
 from images.base import MADE
 from images.catalog import Catalog
+from images.daemon import Inspected
 from images.engine import Engine
 from images.errors import BaseUnreachable
 from images.making import Making
@@ -27,7 +27,7 @@ PINNED = Site(base_mirror="mirror.example").mirrored(CATALOG.variants["rocm6.2"]
 ENGINE = Engine("/usr/bin/docker", "20.10.24", buildx=False)
 
 
-BASE = Image(attrs={"Id": "sha256:" + "1" * 64, "RepoDigests": ["a@sha256:" + "2" * 64]})
+BASE = Inspected({"Id": "sha256:" + "1" * 64, "RepoDigests": ["a@sha256:" + "2" * 64]})
 
 
 def test_an_image_is_named_for_its_verl_and_its_variant_and_a_default_is_latest() -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from docker.errors import ImageNotFound
 
 from images import disk, reproducible
 from images.catalog import Catalog
+from images.daemon import Inspected
 from images.errors import DiskTooSmall
 from images.registry import DOCKER_MANIFEST, INDEXES
 from tests.unit.images.fake_registry import FakeRegistry
@@ -26,12 +24,10 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
     """The sizes of an engine's images, whose root is ``tmp_path``."""
     sizes: dict[str, int] = {}
 
-    def get(reference: str) -> Any:
-        if reference not in sizes:
-            raise ImageNotFound(reference)
-        return SimpleNamespace(attrs={"Size": sizes[reference]})
+    def find(reference: str) -> Inspected | None:
+        return Inspected({"Size": sizes[reference]}) if reference in sizes else None
 
-    monkeypatch.setattr(disk, "daemon", lambda: SimpleNamespace(images=SimpleNamespace(get=get)))
+    monkeypatch.setattr(disk, "find", find)
     monkeypatch.setattr(disk, "storage", lambda: tmp_path)
     return sizes
 

@@ -8,13 +8,12 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from docker.errors import ImageNotFound
 
 from images import context, digests, freshness, lock, source
 from images.catalog import Catalog
+from images.daemon import Inspected
 from images.engine import Engine
 
 CPU = Catalog.read().variants["cpu"]
@@ -24,25 +23,22 @@ LABELS = {"verljob.base": "base:1"}
 
 
 class FakeDaemon:
-    """A daemon's images by ID, as docker-py shows them."""
+    """A daemon's images by ID."""
 
     def __init__(self) -> None:
-        self.images, self.kept = self, dict[str, SimpleNamespace]()
-        self.number = "20.10.24"
+        self.kept, self.number = dict[str, Inspected](), "20.10.24"
 
     def version(self) -> dict[str, str]:
         return {"Version": self.number}
 
-    def get(self, image_id: str) -> SimpleNamespace:
-        if image_id not in self.kept:
-            raise ImageNotFound(image_id)
-        return self.kept[image_id]
+    def find(self, image_id: str) -> Inspected | None:
+        return self.kept.get(image_id)
 
 
 @pytest.fixture(autouse=True)
 def fake_daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
     fake = FakeDaemon()
-    monkeypatch.setattr(freshness, "daemon", lambda: fake)
+    monkeypatch.setattr(freshness, "image_of", fake.find)
     monkeypatch.setattr(freshness, "daemon_version", fake.version)
     return fake
 
@@ -316,7 +312,7 @@ def test_another_label_is_caught(staged: Path) -> None:
 
 def test_only_the_very_image_that_was_built_of_the_inputs_counts(tmp_path: Path, fake_daemon: FakeDaemon) -> None:
     key = "ab" * 32
-    fake_daemon.kept["sha256:1"] = SimpleNamespace(id="sha256:1", labels={freshness.LABEL: key})
+    fake_daemon.kept["sha256:1"] = Inspected({"Id": "sha256:1", "Config": {"Labels": {freshness.LABEL: key}}})
 
     assert freshness.find(key, tmp_path) is None, "it has the label, but was not built here: a child inherits labels"
     freshness.keep(key, "sha256:1", tmp_path)

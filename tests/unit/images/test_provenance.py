@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from docker.models.images import Image
 
 from images import context, freshness, provenance, record
 from images.catalog import Catalog
+from images.daemon import Inspected
 from images.engine import Engine
 from images.errors import NotTrusted
 from images.site import Site
 
 NAME, DIGEST = "r.example/team/verl.rocm", "sha256:" + "ab" * 32
-BASE = Image(
-    attrs={
+BASE = Inspected(
+    {
         "Id": "sha256:" + "1" * 64,
         "RepoDigests": ["mirror.example/rocm@sha256:" + "2" * 64],
         "RootFS": {"Layers": ["sha256:" + "3" * 64]},
@@ -34,7 +34,7 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     wheel.write_bytes(b"wheel")
     folder = context.stage(spec, "mirror.example/rocm:6", [wheel])
     Site(pip_index="https://somebody:hunter2@index.example").secrets(spec, tmp_path)
-    inputs = freshness.inputs(folder, str(BASE.id), "docker", {})
+    inputs = freshness.inputs(folder, BASE.id, "docker", {})
     made_of = record.dependencies(spec, "mirror.example/rocm:6", BASE, folder, inputs)
     engine = Engine("/usr/bin/docker", "20.10.24", False)
     return record.predicate(spec, engine, "mirror.example/rocm:6", folder, made_of, started=record.now())
