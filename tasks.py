@@ -8,40 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import LazyLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 from invoke import Collection, Context, Exit, task
 
 from images.errors import ImageError
+from later import later
 from slurm.errors import SlurmError
 
-
-class Later:
-    """Finds modules of ours so that each runs when it is first used: a task takes a few of them."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name.startswith(("images.", "slurm.")) else None
-        if spec and spec.loader:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
-
-
-@contextmanager
-def later() -> Iterator[None]:
-    """Only what is imported directly here: what those modules import runs with them, since threads may use it first."""
-    sys.meta_path.insert(0, Later)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(Later)
-
-
-with later():
+with later("images.", "slurm."):
     from images import base as images_base
     from images import batch, bundling, difference, listing, pages, render, schedule, vocabulary
     from images import build as images_build
@@ -215,7 +191,7 @@ def build_image(
 
 def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
     """Build a platform, or all; 1 where one failed."""
-    catalog = images_catalog.Catalog.read()
+    catalog = images_catalog.Catalog.here()
     outcomes = batch.build_all(batch.buildable(catalog.of(platform)), site, catalog, **settings)
     say(schedule.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))

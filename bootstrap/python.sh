@@ -20,7 +20,7 @@ python::_find() {
 
 # An environment holds absolute paths: one that was made elsewhere, or whose Python is gone, does not count.
 python::_usable() {
-    [[ -f $VENV/made-at && $(< "$VENV/made-at") == "$VENV" ]] && "$VENV/bin/python" -c '' 2> /dev/null
+    [[ -f $VENV/made-at && $(< "$VENV/made-at") == "$VENV" ]] && "$VENV/bin/python" -S -c '' 2> /dev/null
 }
 
 python::want() {

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from images import base, context, disk, freshness, labels, report_files, reproducible, wheels
-from images.compatibility import refuse_engine, refuse_impossible
-from images.daemon import Inspected, daemon_version, get
+from images import base, context, disk, draft, freshness, labels, report_files, reproducible, wheels
+from images.daemon import Inspected, get
 from images.engine import Engine, choose
 from images.errors import BaseUnreachable, BundleBroken
 from images.making import Making
@@ -49,8 +48,8 @@ def build(
     no network. With ``same_bytes`` buildah builds, and the ID is that of every build of the same inputs. ``anyway``
     builds even where nothing changed. The report goes to .build/reports.
     """
-    refuse_impossible(spec)
-    refuse_engine(spec, daemon_version())
+    draft.refuse_impossible(spec)
+    draft.refuse_engine(spec)
     engine, progress = choose(), progress or Whole()
     builder = reproducible.builder() if same_bytes else freshness.by_docker(engine)
     if bundle:

@@ -14,9 +14,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from packaging.version import Version
-
-from images import bases, families
+from images import bases, families, memory
 from images.errors import CatalogError, UnknownVariant
 from images.spec import ImageSpec
 
@@ -46,6 +44,19 @@ class Catalog:
             raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
         return cls(dict(_specs(tables, bases.read(path.with_name("bases.json")))), tables["defaults"])
 
+    @classmethod
+    def here(cls) -> Catalog:
+        """This checkout's own; it is not read again while nothing of the checkout has changed."""
+
+        def told() -> dict[str, Any]:
+            own = cls.read()
+            return {"variants": {name: spec.table for name, spec in own.variants.items()}, "defaults": own.defaults}
+
+        known = memory.recalled("catalog", "", told)
+        return cls(
+            {name: ImageSpec.from_table(name, each) for name, each in known["variants"].items()}, known["defaults"]
+        )
+
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> ImageSpec:
         """The cell by name, else the platform's default, else the platform's newest for another rollout engine."""
         if variant:
@@ -55,6 +66,8 @@ class Catalog:
         default = self.variants[self.defaults[platform]]
         if rollout in ("", default.rollout):
             return default
+        from packaging.version import Version  # most ask for a default
+
         there = [spec for spec in self.variants.values() if spec.platform == platform]
         if fits := [spec for spec in there if spec.rollout == rollout]:
             return max(fits, key=lambda spec: Version(spec.installs["verl"]))  # the first of the newest release

@@ -10,15 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from images import apt, digests, source
-from images import lock as locks
+from images import digests, draft, source
 from images.errors import ImageError
-from images.render import TEMPLATES, dockerfile, revision
 from images.spec import ImageSpec
 from images.staging import Staging
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGED = ROOT / ".build" / "images"
+TEMPLATES = ROOT / "dockerfiles"
 STEPS = ("guard.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
 PYCACHE = "__pycache__"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
@@ -44,19 +43,17 @@ def stage(
     with Staging(folder, digests.at(STAGED / "digests.json"), staged_digests(folder)) as staging:
         for each in ("wheelhouse", "debs", "git"):
             staging.folder(each)
-        staging.text("Dockerfile", dockerfile(spec))
+        drafted = draft.of(spec, lock)
+        for name, text in drafted.texts.items():
+            staging.text(name, text)
         for step in STEPS:
             staging.file(f"steps/{step}", str(TEMPLATES / step))
-        staging.text("apt.txt", apt.text(spec))
-        rest, of_verl = locks.without((lock or locks.path(spec.released)).read_text(encoding="utf-8"), "verl")
-        staging.text("lock.txt", rest)
-        staging.text("verl.txt", of_verl)
         for wheel in wheels:
             staging.link(f"wheelhouse/{wheel.name}", wheel)
         if verl:
             source.stage(verl, staging, "verl")
-        revision = _stage_toolkit(spec, staging, "toolkit")
-        staging.text("toolkit/image.json", json.dumps(image_manifest(spec, base, revision), indent=1) + "\n")
+        manifest = image_manifest(spec, base, _stage_toolkit(spec, staging, "toolkit"), drafted.revision)
+        staging.text("toolkit/image.json", json.dumps(manifest, indent=1) + "\n")
     return folder
 
 
@@ -65,7 +62,7 @@ def staged_digests(folder: Path) -> digests.Digests:
     return digests.at(folder.with_name(f"{folder.name}.digests.json"))
 
 
-def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object]:
+def image_manifest(spec: ImageSpec, base: str, toolkit: str, template: str) -> dict[str, object]:
     """The content of /opt/verljob/image.json (docs/flow.md, "In the image")."""
     return {
         "name": spec.name,
@@ -73,7 +70,7 @@ def image_manifest(spec: ImageSpec, base: str, toolkit: str) -> dict[str, object
         "platform": spec.platform,
         "base": base,
         "toolkit": toolkit,
-        "template": revision(spec),
+        "template": template,
         "pins": spec.pins,
     }
 

@@ -10,13 +10,10 @@ import json
 import os
 import re
 import shutil
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from packaging.version import InvalidVersion, Version
 
 from images.errors import ImageError
 from images.process import run
@@ -29,6 +26,7 @@ REPOSITORY = "https://github.com/volcengine/verl.git"
 INSIDE = "/opt/verl"
 VERSION = "verl/version/version"
 COMMIT = re.compile(r"[0-9a-f]{40}")
+NORMAL = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*))*", re.ASCII)  # a release that PEP 440 leaves as it is
 FETCH_TIMEOUT_S = 600.0
 GitEnvironment = Callable[[str], Mapping[str, str]]
 
@@ -121,6 +119,8 @@ def _fetched(url: str, reference: str, environment: Mapping[str, str], commits: 
         unpacked = commits / f"{commit}.new"
         shutil.rmtree(unpacked, ignore_errors=True)
         run([*git, "archive", f"--output={commits / commit}.tar", commit, "verl"])
+        import tarfile  # a checkout has no use for it
+
         with tarfile.open(commits / f"{commit}.tar") as archive:
             archive.extractall(unpacked, filter="data")
         (commits / f"{commit}.tar").unlink()
@@ -131,11 +131,17 @@ def _fetched(url: str, reference: str, environment: Mapping[str, str], commits: 
 def _version(folder: Path) -> str:
     stated = folder / VERSION
     try:
-        return str(Version(stated.read_text(encoding="utf-8").strip()))
+        told = stated.read_text(encoding="utf-8").strip()
     except OSError as missing:
         raise ImageError(
             f"{folder} is no verl: {stated} cannot be read. Name the folder with verl's setup.py."
         ) from missing
+    if NORMAL.fullmatch(told):
+        return told
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return str(Version(told))
     except InvalidVersion as wrong:
         raise ImageError(f"{stated} holds no version: {wrong}") from wrong
 

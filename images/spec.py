@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
-
-from packaging.utils import canonicalize_name
 
 from images.errors import CatalogError
 
@@ -77,6 +75,14 @@ class ImageSpec:
             raise CatalogError(f"{variant}: {incomplete}") from incomplete
 
     @property
+    def table(self) -> dict[str, Any]:
+        """What ``from_table`` makes it of, as JSON holds it: without what is as if it were not given."""
+        told = {name: value for name, value in vars(self).items() if name != "variant"}
+        told["replaces"] = {name: vars(new) for name, new in self.replaces.items()}
+        told["lock"] = {name: value for name, value in vars(self.lock).items() if value}
+        return {each.name: told[each.name] for each in fields(self)[1:] if told[each.name] or _is_required(each)}
+
+    @property
     def architecture(self) -> str:
         """The machine, which is the kernel's name for it, as engines and Debian call it."""
         return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
@@ -112,6 +118,8 @@ class ImageSpec:
     @property
     def asked(self) -> list[str]:
         """What the lock is asked for by name; torch is there before it, verl comes after it."""
+        from packaging.utils import canonicalize_name
+
         apart = ("torch", "verl")
         return [f"{canonicalize_name(name)}=={version}" for name, version in self.installs.items() if name not in apart]
 
@@ -130,9 +138,15 @@ class ImageSpec:
     @property
     def guarded(self) -> list[str]:
         """The packages that no installation may change."""
+        from packaging.utils import canonicalize_name
+
         return sorted({canonicalize_name(name) for name in self.protected} - {*self.replaces})
 
     def requirement(self, name: str) -> str:
         """``name[extras]==version`` of one of ``installs``."""
         extras = ",".join(self.extras.get(name, ()))
         return f"{name}[{extras}]=={self.installs[name]}" if extras else f"{name}=={self.installs[name]}"
+
+
+def _is_required(each: Field[Any]) -> bool:
+    return each.default is MISSING and each.default_factory is MISSING

@@ -38,9 +38,10 @@ while :; do sleep 0.1; done""",
 }
 
 
-VENV_PYTHON = """[[ $1 != -c ]] || exit 0
-echo "$2 ${*:3}" >> "$FAKE_LOG"
-[[ $2 != invoke ]] || { [[ -z ${FAKE_LASTS:-} ]] || sleep 30 & wait; exit "${FAKE_CODE:-0}"; }"""
+VENV_PYTHON = """[[ $* != "-S -c "* ]] || exit 0
+[[ $1 == -m ]] && shift || [[ $1 != */start.py ]] || set -- invoke "${@:2}"
+echo "$*" >> "$FAKE_LOG"
+[[ $1 != invoke ]] || { [[ -z ${FAKE_LASTS:-} ]] || sleep 30 & wait; exit "${FAKE_CODE:-0}"; }"""
 
 
 def docker(version: str, *, buildx: bool) -> str:

@@ -65,7 +65,10 @@ def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None
     [
         ("pages.filled(images_catalog.Catalog.read())", {"docker", "requests", "images.build", "slurm.testbed"}),
         ("slurm_explanation.explain", {"docker", "jinja2", "images.catalog", "slurm.testbed"}),
-        ("images_order.Order.of", {"rich", "spdx_tools", "images.export", "images.push", "slurm.check"}),
+        (
+            "images_order.Order.of",
+            {"docker", "jinja2", "rich", "spdx_tools", "images.export", "images.push", "slurm.check"},
+        ),
     ],
 )
 def test_a_task_loads_what_it_uses(call: str, unused: set[str]) -> None:

@@ -1,0 +1,35 @@
+"""Modules that are found when they are imported, and run when they are first used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+from typing import Any
+
+
+class Later:
+    """Finds those whose names begin so; what they import runs with them, since threads may use it first."""
+
+    def __init__(self, beginnings: tuple[str, ...]) -> None:
+        self._beginnings = beginnings
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name.startswith(self._beginnings) else None
+        if spec and spec.loader:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def later(*beginnings: str) -> Iterator[None]:
+    """So are those that are imported meanwhile."""
+    finder = Later(beginnings)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
