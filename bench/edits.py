@@ -70,7 +70,14 @@ def edit(runs: int, checkout: Path | None) -> None:
         def ours() -> None:
             build.build(spec, Site.here(), [f"{NAME}:call"], from_base=idle, verl=of, progress=Progress())
 
-        command = [sys.executable, "-m", "invoke", "build", "--platform=cpu", f"--verl={verl}", f"--base={idle}"]
+        command = [
+            sys.executable,
+            str(ROOT / "start.py"),  # as ./run does
+            "build",
+            "--platform=cpu",
+            f"--verl={verl}",
+            f"--base={idle}",
+        ]
         classic = [choose().client, "build", "--quiet", "--tag", f"{NAME}:classic", str(hand)]
         spent = Spent()
         sides: Sides = {

@@ -58,10 +58,13 @@ def build(
     else:
         reference, below = _base(spec, engine, from_base, site, last=tags[0])
     with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
-        folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl)
+        told: dict[str, str | None] = {}
+        folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl, told=told)
         if bundle:
             bundle.lay_out(folder)
-        making = Making(spec, engine, reference, below, tags, folder, labels.told(reference, below, folder), builder)
+            told.clear()  # it is looked at anew
+        facts = labels.told(reference, below, folder)
+        making = Making(spec, engine, reference, below, tags, folder, facts, builder, told)
         if not anyway and (image := freshness.find(making.key)):
             return _unchanged(image, tags, progress)
         disk.for_build(spec, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)

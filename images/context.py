@@ -33,11 +33,17 @@ def alone(spec: ImageSpec) -> Iterator[None]:
 
 
 def stage(
-    spec: ImageSpec, base: str, wheels: Sequence[Path], lock: Path | None = None, verl: source.Source | None = None
+    spec: ImageSpec,
+    base: str,
+    wheels: Sequence[Path],
+    lock: Path | None = None,
+    verl: source.Source | None = None,
+    *,
+    told: dict[str, str | None] | None = None,
 ) -> Path:
     """Make ``.build/images/<variant>`` what it should be, and return it; ``lock`` takes the place of the variant's own.
 
-    ``verl`` is the source that takes the place of the release's.
+    ``verl`` is the source that takes the place of the release's; ``told`` gets what images/freshness.py wants of it.
     """
     folder = STAGED / spec.variant
     with Staging(folder, digests.at(STAGED / "digests.json"), staged_digests(folder)) as staging:
@@ -54,6 +60,8 @@ def stage(
             source.stage(verl, staging, "verl")
         manifest = image_manifest(spec, base, _stage_toolkit(spec, staging, "toolkit"), drafted.revision)
         staging.text("toolkit/image.json", json.dumps(manifest, indent=1) + "\n")
+        if told is not None:
+            told.update(staging.inputs)
     return folder
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 RACY_NS = 2_000_000_000  # ext4 with small inodes counts seconds, and none of LOCAL is coarser
 LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"}
 MOUNTS = Path("/proc/self/mountinfo")
+IS_LOCAL: dict[int, bool] = {}  # by device, as far as this process has met it
 KEPT_AT_MOST = 50_000
 CHUNK = 1 << 20
 
@@ -32,7 +33,7 @@ class Digests:
 
     def __init__(self, kept: Path, clock: Callable[[], int] = time.time_ns) -> None:
         self._kept, self._clock, self._lock = kept, clock, threading.Lock()
-        self._known, self._local, self._news = self._read(), dict[int, bool](), False
+        self._known, self._news = self._read(), False
 
     def of(self, path: str, state: os.stat_result | None = None) -> str:
         """The sha256 of a regular file; ``state`` is what stat told of it just now."""
@@ -71,9 +72,9 @@ class Digests:
         return found
 
     def _is_local(self, path: str, device: int) -> bool:
-        if device not in self._local:
-            self._local[device] = file_system(path) in LOCAL
-        return self._local[device]
+        if device not in IS_LOCAL:
+            IS_LOCAL[device] = file_system(path) in LOCAL
+        return IS_LOCAL[device]
 
     def _read(self) -> dict[str, Known]:
         """What is remembered; nothing where the file is missing, cut off or comes from the future."""

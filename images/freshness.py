@@ -37,14 +37,23 @@ def by_docker(engine: Engine) -> str:
 
 
 def inputs(
-    folder: Path, base_id: str, builder: str, labels: Mapping[str, str], known: Digests | None = None
+    folder: Path,
+    base_id: str,
+    builder: str,
+    labels: Mapping[str, str],
+    known: Digests | None = None,
+    *,
+    told: Mapping[str, str | None] | None = None,
 ) -> dict[str, str]:
     """Name to digest of everything that a build of the staged ``folder`` depends on.
 
-    ``known`` remembers its files' digests; without it all are read.
+    ``known`` remembers its files' digests; without it all are read. ``told`` is what whoever staged the folder knows of
+    it, under every name that is in it; without it the folder is looked through.
     """
     found = {BASE: base_id, ENGINE: builder, LABELS: json.dumps(labels, sort_keys=True)}
-    return {**found, **_below(str(folder), known)}
+    if not told:
+        return {**found, **_below(str(folder), known)}
+    return {**found, **{name: each or _seen(f"{folder}/{name}", known) for name, each in told.items()}}
 
 
 def key(found: Mapping[str, str]) -> str:
@@ -83,16 +92,19 @@ def _below(top: str, known: Digests | None) -> dict[str, str]:
         above = folders.pop()
         with os.scandir(f"{top}/{above}") as entries:
             for entry in entries:
-                name, state = above + entry.name, entry.stat(follow_symlinks=False)
-                mode = f"{state.st_mode:o}"
-                if stat.S_ISREG(state.st_mode):
-                    found[name] = f"{mode} {state.st_size} {_content(f'{top}/{name}', state, known)}"
-                elif stat.S_ISDIR(state.st_mode):
-                    found[name] = mode
-                    folders.append(f"{name}/")
-                else:
-                    found[name] = f"{mode} {os.readlink(entry.path)}"
+                found[above + entry.name] = _seen(entry.path, known)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{above}{entry.name}/")
     return found
+
+
+def _seen(path: str, known: Digests | None) -> str:
+    """Mode and content of what lies there."""
+    state = os.lstat(path)
+    mode = f"{state.st_mode:o}"
+    if stat.S_ISREG(state.st_mode):
+        return f"{mode} {state.st_size} {_content(path, state, known)}"
+    return mode if stat.S_ISDIR(state.st_mode) else f"{mode} {os.readlink(path)}"
 
 
 def _content(path: str, state: os.stat_result, known: Digests | None) -> str:

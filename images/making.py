@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,10 @@ Build = Callable[[Callable[[str], None]], None]  # a builder, which hands on eac
 
 @dataclass(frozen=True)
 class Making:
-    """A build whose context is staged in ``folder``; ``builder`` tells by what it is made, ``facts`` are its labels."""
+    """A build whose context is staged in ``folder``; ``builder`` tells by what it is made, ``facts`` are its labels.
+
+    ``told`` is what staging knows of the folder's content; without it the folder is looked through.
+    """
 
     spec: ImageSpec
     engine: Engine
@@ -35,12 +38,13 @@ class Making:
     folder: Path
     facts: Mapping[str, str]
     builder: str
+    told: Mapping[str, str | None] = field(default_factory=dict)
 
     @cached_property
     def inputs(self) -> dict[str, str]:
         """Everything that decides what is made."""
         known = context.staged_digests(self.folder)
-        found = freshness.inputs(self.folder, self.base.id, self.builder, self.facts, known)
+        found = freshness.inputs(self.folder, self.base.id, self.builder, self.facts, known, told=self.told)
         known.keep()
         return found
 

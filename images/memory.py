@@ -28,6 +28,8 @@ KEPT = ROOT / ".build" / "memory"
 OWN = ("images", "dockerfiles")
 LEFT_OUT = ("__pycache__", "rendered")  # made of the others
 LIBRARIES = ("jinja2", "markupsafe", "packaging", "tomli")
+# What makes loads modules that tasks.py has found and not run, and LazyLoader is not for two threads at once.
+MAKING = threading.RLock()
 SETTLED_NS = 60_000_000_000  # far longer than a process takes from its first import to here
 
 
@@ -40,7 +42,8 @@ def recalled(name: str, of: object, make: Callable[[], Any]) -> Any:
     key = hashlib.sha256(json.dumps([state, of], sort_keys=True, default=vars).encode()).hexdigest()
     if (kept := _read(path)) and kept["key"] == key:
         return kept["value"]
-    value = make()
+    with MAKING:
+        value = make()
     if state and state == _seen(ROOT, KEPT):
         with suppress(OSError):
             _write(path, {"key": key, "value": value})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,16 @@ def read(name: str, folder: Path = REPORTS) -> dict[str, Any] | None:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def write(report: Report, folder: Path = REPORTS) -> Path:
-    """Write text, JSON and HTML; the path of the text."""
+def write(report: Report, folder: Path = REPORTS, inputs: str = "") -> Path:
+    """Write text, JSON and HTML; the path of the text. ``inputs`` are the report's as JSON, where they are at hand."""
     from images.report_text import full, page  # who reads has no use for Jinja
 
-    told = f"{json.dumps({**vars(report), 'steps': [vars(step) for step in report.steps]})}\n"
-    path = folder / f"{stem(report.name)}.txt"
+    path, own = folder / f"{stem(report.name)}.txt", _of_image(report.image, folder)
+    own.parent.mkdir(parents=True, exist_ok=True)
     _replace(path, f"{full(report)}\n")
     _replace(path.with_name(f"{stem(report.name)}.html"), f"{page(report)}\n")
-    _replace(path.with_name(f"{stem(report.name)}.json"), told)
-    _replace(_of_image(report.image, folder), told)
+    _replace(own, _json(report, inputs))
+    _replace(path.with_name(f"{stem(report.name)}.json"), own)
     return path
 
 
@@ -51,10 +52,24 @@ def stem(name: str) -> str:
     return re.sub(r"[^\w.-]", "_", name)
 
 
-def _replace(path: Path, content: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _json(report: Report, inputs: str) -> str:
+    """The inputs are most of it, and known before there is an image."""
+    rest = {name: value for name, value in vars(report).items() if name != "inputs"}
+    told = json.dumps({**rest, "steps": [vars(step) for step in report.steps]})
+    return f'{told[:-1]}, "inputs": {inputs or json.dumps(dict(report.inputs))}}}\n'
+
+
+def _replace(path: Path, content: str | Path) -> None:
+    """Put a file of this text in place, or another name of a file: no report is ever written into, only replaced."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(content, encoding="utf-8")
+    if isinstance(content, Path):
+        new.unlink(missing_ok=True)
+        try:
+            os.link(content, new)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(content, new)
+    else:
+        new.write_text(content, encoding="utf-8")
     new.replace(path)
 
 

@@ -25,12 +25,14 @@ FILE, FOLDER = 0o644, 0o755
 class Staging:
     """``with`` it, tell what the folder holds; what was not told is gone when it ends without an error.
 
-    ``sources`` knows the digests of the files that are copied, ``staged`` those of the folder's own.
+    ``sources`` knows the digests of the files that are copied, ``staged`` those of the folder's own. ``inputs`` are
+    what images/freshness.py would find in the folder then; None for a linked file, at which it has to look.
     """
 
     def __init__(self, folder: Path, sources: Digests, staged: Digests) -> None:
         self._top, self._sources, self._staged = str(folder), sources, staged
         self._told: dict[str, str] = {}
+        self.inputs: dict[str, str | None] = {}
 
     def __enter__(self) -> Staging:
         os.makedirs(self._top, exist_ok=True)
@@ -50,6 +52,7 @@ class Staging:
         if name in self._told:
             return
         target, there = self._tell(name)
+        self.inputs[name] = f"{stat.S_IFDIR | FOLDER:o}"
         if there and there.st_mode == stat.S_IFDIR | FOLDER:
             return
         if not there or not stat.S_ISDIR(there.st_mode):
@@ -61,19 +64,27 @@ class Staging:
         """A file of this text."""
         target, there = self._tell(name)
         wanted = content.encode()
-        if not (_is_own(there, FILE) and Path(target).read_bytes() == wanted):
+        digest = hashlib.sha256(wanted).hexdigest()
+        self.inputs[name] = f"{stat.S_IFREG | FILE:o} {len(wanted)} {digest}"
+        if not (_is_own(there, FILE) and self._staged.of(target, there) == digest):
             self._write(target, there, wanted, FILE)
 
     def file(self, name: str, source: str, mode: int = FILE, state: os.stat_result | None = None) -> None:
         """A copy of a file; ``state`` is what stat told of it just now."""
         target, there = self._tell(name)
-        self._told[name] = wanted = self._sources.of(source, state)
-        if not (_is_own(there, mode) and self._staged.of(target, there) == wanted):
-            self._write(target, there, Path(source).read_bytes(), mode)
+        self._told[name] = self._sources.of(source, state)
+        if there and _is_own(there, mode) and self._staged.of(target, there) == self._told[name]:
+            length = there.st_size
+        else:  # what it holds now may be newer than its digest
+            content = Path(source).read_bytes()
+            self._write(target, there, content, mode)
+            length, self._told[name] = len(content), self._staged.of(target)
+        self.inputs[name] = f"{stat.S_IFREG | mode:o} {length} {self._told[name]}"
 
     def link(self, name: str, source: Path) -> None:
         """A large file: a hard link where one is possible, and where the daemon will see that it is another one."""
         target, there = self._tell(name)
+        self.inputs[name] = None
         wanted = source.stat()
         if there and os.path.samestat(there, wanted):
             return
@@ -89,6 +100,7 @@ class Staging:
     def symlink(self, name: str, to: str) -> None:
         """A symbolic link."""
         target, there = self._tell(name)
+        self.inputs[name] = f"{stat.S_IFLNK | 0o777:o} {to}"
         if not (there and stat.S_ISLNK(there.st_mode) and os.readlink(target) == to):
             self._clear(target, there)
             os.symlink(to, target)

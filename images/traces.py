@@ -5,6 +5,7 @@ Both are prepared while the engine builds, which costs no time; this module is l
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ class Traces:
         self._making, self._by, self._buildah = making, by, buildah
         self._started, self._begun_s = record.now(), time.monotonic()
         report_text.template()
+        self._inputs = json.dumps(making.inputs)
         self._last, self._base_history = report_files.read(making.tags[0]), making.base.history()
         self._made_of = record.dependencies(making.spec, making.reference, making.base, making.folder, making.inputs)
 
@@ -48,4 +50,4 @@ class Traces:
                 making.spec, making.engine, making.reference, making.folder, self._made_of, **facts
             )
             record.write(str(image.id), stated)
-        return f"{report_text.summary(made)}\n  report {report_files.write(made)}"
+        return f"{report_text.summary(made)}\n  report {report_files.write(made, inputs=self._inputs)}"

@@ -215,6 +215,7 @@ def test_a_file_system_that_others_write_to_is_read_each_time(
     kind: str, file: Path, tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "file_system", lambda _: kind)
+    monkeypatch.setattr(digests, "IS_LOCAL", {})
     index = Digests(tmp_path / "index", Clock())
     for _ in range(2):
         index.of(str(file))

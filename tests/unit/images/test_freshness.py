@@ -109,10 +109,14 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def remembered_key(verl: source.Source | None = None) -> str:
     """As a new process tells it."""
     digests.at.cache_clear()
-    folder = context.stage(CPU, "base:1", [], verl=verl)
+    told: dict[str, str | None] = {}
+    folder = context.stage(CPU, "base:1", [], verl=verl, told=told)
     known = context.staged_digests(folder)
-    key = freshness.key(freshness.inputs(folder, BASE_ID, "docker", LABELS, known))
-    assert key == freshness.key(freshness.inputs(folder, BASE_ID, "docker", LABELS)), "as if all were read"
+    read = freshness.inputs(folder, BASE_ID, "docker", LABELS)
+    for each in (told, None):
+        found = freshness.inputs(folder, BASE_ID, "docker", LABELS, known, told=each)
+        assert found == read, "as if all were read"
+    key = freshness.key(read)
     known.keep()
     return key
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
@@ -169,6 +170,24 @@ def test_an_older_image_that_is_named_again_has_its_own_report_again(tmp_path: P
     told = report_files.read(MADE.name, tmp_path)
     assert told
     assert (told["image"], told["seconds"]) == ("sha256:1", 12.34)
+
+
+def test_inputs_that_were_told_before_are_told_the_same(tmp_path: Path) -> None:
+    for name, inputs in (("a", ""), ("b", json.dumps(MADE.inputs))):
+        report_files.write(MADE, tmp_path / name, inputs=inputs)
+
+    assert report_files.read(MADE.name, tmp_path / "a") == report_files.read(MADE.name, tmp_path / "b")
+
+
+def test_a_file_system_without_hard_links_has_the_same_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refused)
+    report_files.write(MADE, tmp_path)
+
+    own = tmp_path / "images" / f"{MADE.image.rpartition(':')[2]}.json"
+    assert own.read_text() == (tmp_path / "team_verl.cpu_1.json").read_text()
 
 
 def test_a_first_build_has_no_last_one(tmp_path: Path) -> None:
