@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,26 +22,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.edits import edit
-from bench.sides import CPU, NAME, ROOT, idle_base, plain, told, turns
+from bench.sides import NAME, ROOT, idle_base, plain, told, turns
+from bench.targets import NAMES, TARGETS
 from bench.together import together
-from images import places, report, report_files, schedule
+from images import places, report, report_files
 from images.buildlog import BuildLog
-from images.catalog import Catalog
 from images.daemon import daemon, get
 from images.engine import choose
 from images.process import run
-from images.site import Site
-
-TARGETS = 20
 
 
 def unchanged(runs: int) -> None:
     """TARGETS images that are what they should be: ours as a new process, each by `docker build` after the other."""
-    inner = [sys.executable, __file__, "--targets", idle_base()]
+    inner = [sys.executable, str(ROOT / "bench/targets.py"), idle_base()]
     run(inner)
     secrets = [word for name in ("ca", "pip", "apt") for word in ("--secret", f"id={name},src=/dev/null")]
     words = ["--build-arg", f"BASE={NAME}:idle", *secrets]
-    folders = [ROOT / ".build" / "images" / f"bench-{number}" for number in range(TARGETS)]
+    folders = [ROOT / ".build" / "images" / name for name in NAMES]
     argvs = [plain(folder, folder.name, *words) for folder in folders]
 
     def serial() -> None:
@@ -51,15 +47,6 @@ def unchanged(runs: int) -> None:
 
     serial()
     told(f"{TARGETS} unchanged images", turns({"ours": partial(run, inner), "docker build, serial": serial}, runs))
-
-
-def targets(base_reference: str) -> None:
-    """Build TARGETS renamed copies of verl.cpu where they are not what they should be."""
-    import tasks  # what `invoke build` loads, too
-
-    specs = [replace(CPU, variant=f"bench-{number}", base=base_reference, base_made="") for number in range(TARGETS)]
-    outcomes = tasks.batch.build_all(specs, Site.here(), Catalog.read(), progress="quiet")
-    print(schedule.summary(outcomes))
 
 
 def reported(runs: int) -> None:
@@ -90,12 +77,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=MEASURED, default=MEASURED)
     parser.add_argument("--checkout", type=Path, metavar="VERL", help="for edit: a checkout of verl's repository")
-    parser.add_argument("--targets", metavar="BASE", help=argparse.SUPPRESS)
     given = parser.parse_args()
     os.environ["VERLJOB_DOCKER"] = choose().client
-    if given.targets:
-        targets(given.targets)
-        return
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a command is not compiled anew each time
     of_a_source = partial(edit, checkout=given.checkout)
     measures: dict[str, Callable[[int], None]] = dict(zip(MEASURED, (unchanged, of_a_source, together, reported)))
     for name in given.only:

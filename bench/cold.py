@@ -36,6 +36,7 @@ from tests.image import services
 FOLDER = context.ROOT / ".build" / "bench" / "cold"
 NAME = "verljob-bench-cold"
 CPU = Catalog.read().find("cpu")
+BUILDERS = ("setuptools", "wheel")  # what pip asks an index for where it builds in an environment of its own
 PASSWORDS = {"index": "index", "apt": "apt", "proxy": "proxy"}
 SECRETS = (
     "--mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources --mount=type=secret,id=pip"
@@ -58,16 +59,20 @@ ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 
 
 def download(files: Path) -> None:
-    """Everything that the lock names, by pip; a source archive under a name that tells package from version."""
-    if not files.exists():
-        new = files.with_name("new")
-        shutil.rmtree(new, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--dest", str(new)]
-        subprocess.run([*pip, "--quiet", "-r", str(lock.path(CPU))], check=True)
-        for archive in new.glob("*.tar.gz"):
-            name, _, version = archive.name.rpartition("-")
-            archive.rename(new / f"{name.replace('-', '_')}-{version}")
-        new.rename(files)
+    """Everything that the lock names, by pip, and what a source archive among them may be built with."""
+    if files.exists():
+        return
+    if (own := ".".join(sys.version.split(".")[:2])) != CPU.python:
+        raise SystemExit(f"the lock is for Python {CPU.python}, this is {own}: start it with that one")
+    new = files.with_name("new")
+    shutil.rmtree(new, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(new)]
+    subprocess.run([*pip, "--require-hashes", "-r", str(lock.path(CPU))], check=True)
+    subprocess.run([*pip, *BUILDERS], check=True)
+    missing = set(lock.locked(CPU)) - {services.Handler.of(each.name) for each in new.iterdir()}
+    if missing:
+        raise SystemExit(f"pip downloaded no file of {', '.join(sorted(missing))}, which the lock names")
+    new.rename(files)
 
 
 def fresh_base() -> str:

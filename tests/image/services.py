@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
 from tests.serving import serving
 
 DEBIAN = "http://deb.debian.org"
@@ -98,5 +100,5 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def of(file: str) -> str:
-        """The package of a wheel or a source archive, as an index calls it."""
-        return file.partition("-")[0].lower().replace("_", "-")
+        """The package of a wheel or a source archive, as an index calls it; a source archive's name may have hyphens."""
+        return parse_wheel_filename(file)[0] if file.endswith(".whl") else parse_sdist_filename(file)[0]
