@@ -55,13 +55,18 @@ def for_build(
     if not os.access(root.parent, os.X_OK) or not root.is_dir():
         return
     here = size(base) if base_bytes is None else base_bytes
-    layers = PEAK * max(size(last) - here, _known(spec))
+    layers = reckoned_bytes(spec, last, here)
     comes = 0 if here else _pulled(base) if loaded is None else loaded
     require(root, layers + comes, f"building {spec.name}:{spec.tag}", free)
     if same_bytes:  # a second engine, with the base and the layers once more
         from images.reproducible import STORE
 
         require(STORE, layers + (here or comes), f"building {spec.name}:{spec.tag} with buildah", free)
+
+
+def reckoned_bytes(spec: ImageSpec, last: str, base_bytes: int) -> float:
+    """What a build of ``last`` anew takes at its highest, above its base."""
+    return PEAK * max(size(last) - base_bytes, _known(spec))
 
 
 def size(reference: str) -> int:

@@ -100,5 +100,5 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def of(file: str) -> str:
-        """The package of a wheel or a source archive, as an index calls it; a source archive's name may have hyphens."""
+        """The package of a wheel or a source archive, whose name may have hyphens, as an index calls it."""
         return parse_wheel_filename(file)[0] if file.endswith(".whl") else parse_sdist_filename(file)[0]
