@@ -9,7 +9,7 @@ engine::_client() {
     while IFS= read -r client; do
         version=$("$client" --version) || continue
         version=${version#Docker version } version=${version%%,*}
-        if "$client" buildx version > /dev/null 2>&1 || ((${version%%.*} < 23)); then
+        if ((${version%%.*} < 23)) || "$client" buildx version > /dev/null 2>&1; then
             export VERLJOB_DOCKER=$client
             ENGINE_VERSION=$version
             return

@@ -20,7 +20,8 @@ python::_find() {
 
 # An environment holds absolute paths: one that was made elsewhere, or whose Python is gone, does not count.
 python::_usable() {
-    [[ -f $VENV/made-at && $(< "$VENV/made-at") == "$VENV" ]] && "$VENV/bin/python" -S -c '' 2> /dev/null
+    [[ -z ${VENV_USABLE:-} ]] || return 0
+    [[ -f $VENV/made-at && $(< "$VENV/made-at") == "$VENV" ]] && "$VENV/bin/python" -S -c '' 2> /dev/null && VENV_USABLE=true
 }
 
 python::want() {
