@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -17,13 +18,12 @@ BOTH_DEBUGGERS = {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "1"}
 @pytest.fixture
 def without_default_routes(cluster: Cluster) -> Iterator[None]:
     """The nodes reach each other and nothing else, as compute nodes often do."""
-    hosts = [cluster.host(node) for node in cluster.nodes]
-    ways = [host.run(["ip", "route", "show", "default"]).stdout.split() for host in hosts]
-    for host in hosts:
-        host.run(["ip", "route", "del", "default"])
-    yield
-    for host, way in zip(hosts, ways, strict=True):
-        host.run(["ip", "route", "add", *way])
+    with ExitStack() as undo:
+        for host in map(cluster.host, cluster.nodes):
+            way = host.run(["ip", "route", "show", "default"]).stdout.split()
+            host.run(["ip", "route", "del", "default"])
+            undo.callback(host.run, ["ip", "route", "add", *way])
+        yield
 
 
 @pytest.mark.usefixtures("without_default_routes")
