@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def _json(report: Report, inputs: str) -> str:
 
 def _replace(path: Path, content: str | Path) -> None:
     """Put a file of this text in place, or another name of a file: no report is ever written into, only replaced."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")  # two builds may make one image
     if isinstance(content, Path):
         new.unlink(missing_ok=True)
         try:

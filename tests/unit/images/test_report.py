@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -177,6 +178,14 @@ def test_inputs_that_were_told_before_are_told_the_same(tmp_path: Path) -> None:
         report_files.write(MADE, tmp_path / name, inputs=inputs)
 
     assert report_files.read(MADE.name, tmp_path / "a") == report_files.read(MADE.name, tmp_path / "b")
+
+
+def test_builds_that_make_one_image_at_once_both_report_it(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        written = pool.map(lambda number: report_files.write(replace(MADE, name=f"a:{number}"), tmp_path), range(64))
+
+    assert len(list(written)) == 64
+    assert not list(tmp_path.rglob("*.json.*"))
 
 
 def test_a_file_system_without_hard_links_has_the_same_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
