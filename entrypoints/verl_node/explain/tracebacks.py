@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from verl_node.explain import lines
 
@@ -19,6 +21,26 @@ _QUIET = (b"Exception ignored in", b"exception ignored in")
 # The first frame of what a process only meets while it tidies up.
 _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
 _INSIDE = re.compile(rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated)")
+_FRAME = re.compile(r"^ *File \"(?P<path>[^\"]+)\", line (?P<number>\d+)(?:, in (?P<function>\S+))?")
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_PYTHONS_OWN = re.compile(r"^<|/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call of a traceback; the path of an installed package from its name on."""
+
+    path: str
+    number: int
+    function: str
+
+    @property
+    def pythons_own(self) -> bool:
+        """Whether it is the standard library's."""
+        return bool(_PYTHONS_OWN.search(self.path))
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.number}, in {self.function}"
 
 
 def root(text: bytes, at: int) -> tuple[int, bytes] | None:
@@ -45,6 +67,28 @@ def root(text: bytes, at: int) -> tuple[int, bytes] | None:
                 return None if _ANSWERS.match(words) else (position, line)
         position += len(line) + 1
     return None
+
+
+def leading_to(text: bytes, exception: bytes) -> list[str]:
+    """Return the lines of the traceback at the end of ``text`` that the line ``exception`` of its process closes."""
+    mine = lines.writer(exception)
+    found: list[str] = []
+    for line in reversed(text.splitlines()[-_MOST_LINES:]):
+        words = lines.bare(line)
+        if lines.writer(line) != mine:
+            continue
+        head = any(word in words for word in BEGINS)
+        if head or _INSIDE.match(words) or _CARRIES.match(words):
+            found.insert(0, words.decode("utf-8", "replace"))
+        if head or not (_INSIDE.match(words) or _CARRIES.match(words)):
+            break
+    return found
+
+
+def frames(traceback: Sequence[str]) -> list[Frame]:
+    """Return the calls of a traceback, the innermost last."""
+    found = [match for match in map(_FRAME.match, traceback) if match]
+    return [Frame(_PACKAGES.sub("", call["path"]), int(call["number"]), call["function"] or "?") for call in found]
 
 
 def tells(words: bytes) -> bool:
