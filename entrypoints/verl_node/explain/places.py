@@ -18,6 +18,8 @@ from verl_node.explain import lines, tracebacks
 
 FILE = Path(__file__).parent / "places.yaml"
 WAYS = ("exception", "frame", "raised", "writer", "otherwise", "refusal", "line")
+_LINE = re.compile(rb"(?m)^.+$")
+_METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
 
 
 @dataclass(frozen=True)
@@ -45,28 +47,36 @@ class Placed:
 
 def of_exception(line: bytes, traceback: Sequence[str]) -> Placed | None:
     """Return the place of an exception by its line and the traceback before it, None where nothing tells."""
-    return next(_tellings(line, tracebacks.frames(traceback)), None)
+    return next(_tellings(line, traceback), None)
 
 
-def of_line(line: bytes, *, ended_badly: bool) -> Placed | None:
-    """Return the place of a line that is no exception: what a launcher or a library says of itself."""
-    text = _text(line)
-    ways = ("refusal", *(["line"] if ended_badly else []))
-    return next((Placed(place, "its own words") for place in _by(*ways) if place.pattern.search(text)), None)
+def of_tail(tail: bytes, *, ended_badly: bool) -> Iterator[tuple[re.Match[bytes], Placed]]:
+    """Return lines of a log's end that are no exceptions: what a launcher or a library says of itself, surest first."""
+    for place in _by("refusal", *(["line"] if ended_badly else [])):
+        for found in _LINE.finditer(tail):
+            if place.pattern.search(_text(found[0])):
+                yield found, Placed(place, "its own words")
 
 
-def _tellings(line: bytes, calls: Sequence[tracebacks.Frame]) -> Iterator[Placed]:
-    text, writer = _text(line), lines.writer(line).decode("utf-8", "replace")
-    exception = text.partition(":")[0].strip()
-    yield from (Placed(place, f"its words, {exception}") for place in _by("exception") if place.pattern.search(text))
+def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
+    text, calls = _text(line), tracebacks.frames(traceback)
+    words = f"its words, {text.partition(':')[0].strip()}"
+    yield from (Placed(place, words) for place in _by("exception") if place.pattern.search(text))
     innermost = next((call for call in reversed(calls) if not call.pythons_own), None)
     for call in reversed(calls):
         where = f"{call.path} in {call.function}"
         for place in _by("frame", *(["raised"] if call is innermost else [])):
             if place.pattern.search(where):
                 yield Placed(place, str(call))
-    yield from (Placed(place, writer.strip()) for place in _by("writer") if place.pattern.search(writer))
-    yield from (Placed(place, f"its words, {exception}") for place in _by("otherwise") if place.pattern.search(text))
+    writer = _writer(line, traceback)
+    yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
+    yield from (Placed(place, words) for place in _by("otherwise") if place.pattern.search(text))
+
+
+def _writer(line: bytes, traceback: Sequence[str]) -> str:
+    """Return who says it: the process that wrote the line, and the method of Ray's actor that it came from."""
+    methods = [found[0] for found in map(_METHOD.search, traceback) if found]
+    return f"{lines.writer(line).decode('utf-8', 'replace').strip()} {methods[-1] if methods else ''}".strip()
 
 
 def _text(line: bytes) -> str:

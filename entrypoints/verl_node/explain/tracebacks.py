@@ -8,11 +8,21 @@ from dataclasses import dataclass
 
 from verl_node.explain import lines
 
-BEGINS = (b"Traceback (most recent call last)", b"Unhandled error (suppress with", b"ray.exceptions.RayTaskError")
-"""Python's, Ray's of a task whose answer nobody fetched, and of one whose first lines are in another log."""
+BEGINS = (
+    b"Traceback (most recent call last)",
+    b"Unhandled error (suppress with",
+    b"Exception raised in creation task: ",
+    b"ray.exceptions.RayTaskError",
+)
+"""Python's, Ray's of what nobody fetched or of an actor that was not made, and of one whose first lines are elsewhere."""
 _MOST_LINES = 400
 # They carry another's exception, or are somebody's answer to another's end: never the root.
-_CARRIES = re.compile(rb"^(?:ray\.exceptions\.)?RayTaskError\b|^(?:\w+\.)*RemoteTraceback:")
+_CARRIES = re.compile(
+    rb"^(?:ray\.exceptions\.)?(?:RayTaskError\b|ActorDiedError: The actor died because of an error raised in its creation)"
+    rb"|^(?:\w+\.)*RemoteTraceback:|^\w+: Caught \w+ in \w+ (?:worker process|\d)|^ray::|^The above exception was the direct"
+)
+_CHAINED = b"The above exception was the direct cause"
+_CHAINED_BYTES = 200
 _ANSWERS = re.compile(
     rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|CalledProcessError|BrokenPipeError"
     rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
@@ -61,10 +71,13 @@ def root(text: bytes, at: int) -> tuple[int, bytes] | None:
         line = text[position : _end(text, position)]
         if lines.writer(line) == mine:
             words = lines.bare(line)[max(indent, 0) :] if lines.bare(line)[:indent].isspace() else lines.bare(line)
-            if words.startswith(BEGINS) or (not count and _TIDIES.search(words)):
+            if _begins(words) or (not count and _TIDIES.search(words)):
                 return None
             if not _INSIDE.match(words) and not _CARRIES.match(words):
-                return None if _ANSWERS.match(words) else (position, line)
+                if not _ANSWERS.match(words):
+                    return position, line
+                if _CHAINED not in text[position : position + len(line) + _CHAINED_BYTES]:
+                    return None
         position += len(line) + 1
     return None
 
@@ -77,10 +90,10 @@ def leading_to(text: bytes, exception: bytes) -> list[str]:
         words = lines.bare(line)
         if lines.writer(line) != mine:
             continue
-        head = any(word in words for word in BEGINS)
-        if head or _INSIDE.match(words) or _CARRIES.match(words):
+        inside = _INSIDE.match(words) or _CARRIES.match(words)
+        if inside or _begins(words):
             found.insert(0, words.decode("utf-8", "replace"))
-        if head or not (_INSIDE.match(words) or _CARRIES.match(words)):
+        if not inside:
             break
     return found
 
@@ -89,6 +102,10 @@ def frames(traceback: Sequence[str]) -> list[Frame]:
     """Return the calls of a traceback, the innermost last."""
     found = [match for match in map(_FRAME.match, traceback) if match]
     return [Frame(_PACKAGES.sub("", call["path"]), int(call["number"]), call["function"] or "?") for call in found]
+
+
+def _begins(words: bytes) -> bool:
+    return words.startswith(BEGINS) or words.startswith(b"Original " + BEGINS[0])
 
 
 def tells(words: bytes) -> bool:

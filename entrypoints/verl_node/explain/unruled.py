@@ -13,7 +13,6 @@ from verl_node.explain.sources import Log
 
 _SHOWN_LINES = 12
 _READ_ON = f"read what stands before this line; when it is clear, it may become a rule ({PAGE})."
-_LINE = re.compile(rb"(?m)^.+$")
 
 
 def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
@@ -32,9 +31,8 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
         if (hit := _lasting(log, tail, next(raised, None))) is not None:
             return of_exception(hit, hosts)
         badly = aftermath.BADLY.search(tail)
-        for found in _LINE.finditer(tail):
-            placed = places.of_line(found[0], ended_badly=badly is not None)
-            if placed and (hit := _lasting(log, tail, found)) is not None:
+        for found, placed in places.of_tail(tail, ended_badly=badly is not None):
+            if (hit := _lasting(log, tail, found)) is not None:
                 return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
         if badly:
             hit = Hit(log, log.path.stat().st_size - len(tail) + badly.start(), badly[0], None, None)
