@@ -71,7 +71,7 @@ def last_step(path: Path) -> int | None:
 
 
 def ended_well(hit: Hit) -> bool:
-    """Tell whether the last lines of a log say that the job ended well: after this one, or before it and no step since."""
+    """Tell whether a log's last lines say that the job ended well: after this one, or before it and no step since."""
     text = tail(hit.log.path)
     begin = hit.log.path.stat().st_size - len(text)
     done = text.rfind(_DONE)

@@ -17,7 +17,7 @@ import yaml
 from verl_node.explain import lines, tracebacks
 
 FILE = Path(__file__).parent / "places.yaml"
-WAYS = ("exception", "frame", "raised", "writer", "otherwise", "refusal", "line")
+WAYS = ("exception", "importing", "frame", "raised", "writer", "otherwise", "refusal", "line")
 _LINE = re.compile(rb"(?m)^.+$")
 _METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
 
@@ -62,6 +62,12 @@ def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
     text, calls = _text(line), tracebacks.frames(traceback)
     words = f"its words, {text.partition(':')[0].strip()}"
     yield from (Placed(place, words) for place in _by("exception") if place.pattern.search(text))
+    imported = _imported(calls)
+    yield from (
+        Placed(place, f"{imported}, while it was imported")
+        for place in _by("importing")
+        if imported and place.pattern.search(imported)
+    )
     innermost = next((call for call in reversed(calls) if not call.pythons_own), None)
     for call in reversed(calls):
         where = f"{call.path} in {call.function}"
@@ -71,6 +77,12 @@ def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
     writer = _writer(line, traceback)
     yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
     yield from (Placed(place, words) for place in _by("otherwise") if place.pattern.search(text))
+
+
+def _imported(calls: Sequence[tracebacks.Frame]) -> str:
+    """Return the module that was being imported by another, empty where none was: a program's own is no import."""
+    others = [call for call in calls if not call.pythons_own]
+    return next((call.path for call in reversed(others[1:]) if call.function == "<module>"), "")
 
 
 def _writer(line: bytes, traceback: Sequence[str]) -> str:

@@ -100,7 +100,7 @@ def host(hit: Hit, hosts: Mapping[str, str]) -> str:
 
 
 def number(hit: Hit) -> int:
-    """Return the line's number in its file, from 1; 0 far down a large one, where counting would take as long as reading."""
+    """Return the line's number in its file, from 1; 0 far down a large one: counting would take as long as reading."""
     count, left = 1, hit.offset
     if left > _COUNTED_BYTES:
         return 0

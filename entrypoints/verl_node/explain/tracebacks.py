@@ -14,12 +14,13 @@ BEGINS = (
     b"Exception raised in creation task: ",
     b"ray.exceptions.RayTaskError",
 )
-"""Python's, Ray's of what nobody fetched or of an actor that was not made, and of one whose first lines are elsewhere."""
+"""Python's; Ray's of what nobody fetched, of an actor that was not made, of one whose first lines are elsewhere."""
 _MOST_LINES = 400
 # They carry another's exception, or are somebody's answer to another's end: never the root.
 _CARRIES = re.compile(
-    rb"^(?:ray\.exceptions\.)?(?:RayTaskError\b|ActorDiedError: The actor died because of an error raised in its creation)"
-    rb"|^(?:\w+\.)*RemoteTraceback:|^\w+: Caught \w+ in \w+ (?:worker process|\d)|^ray::|^The above exception was the direct"
+    rb"^(?:ray\.exceptions\.)?RayTaskError\b|^(?:\w+\.)*RemoteTraceback:|^ray::|^The above exception was the direct"
+    rb"|^(?:ray\.exceptions\.)?ActorDiedError: The actor died because of an error raised in its creation"
+    rb"|^\w+: Caught \w+ in \w+ (?:worker process|\d)"
 )
 _CHAINED = b"The above exception was the direct cause"
 _CHAINED_BYTES = 200
@@ -31,7 +32,7 @@ _QUIET = (b"Exception ignored in", b"exception ignored in")
 # The first frame of what a process only meets while it tidies up.
 _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
 _INSIDE = re.compile(rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated)")
-_FRAME = re.compile(r"^ *File \"(?P<path>[^\"]+)\", line (?P<number>\d+)(?:, in (?P<function>\S+))?")
+_FRAME = re.compile(r"^ *File \"(?P<path>[^\"]+)\", line (?P<number>\d+)(?:,? in (?P<function>\S+))?")
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _PYTHONS_OWN = re.compile(r"^<|/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
 
@@ -96,6 +97,18 @@ def leading_to(text: bytes, exception: bytes) -> list[str]:
         if not inside:
             break
     return found
+
+
+def following(text: bytes) -> list[str]:
+    """Return the calls right after a line, the innermost last; after a crash of native code they stand upside down."""
+    found: list[str] = []
+    for line in text.splitlines():
+        words = lines.bare(line).decode("utf-8", "replace")
+        if _FRAME.match(words):
+            found.append(words)
+        elif words.strip() and not words.startswith((" ", "Current thread", "Thread ", "Stack (most recent")):
+            break
+    return found if any(", in " in call for call in found) else found[::-1]
 
 
 def frames(traceback: Sequence[str]) -> list[Frame]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from verl_node.explain import aftermath, places, tracebacks
 from verl_node.explain.places import Placed
@@ -12,15 +13,17 @@ from verl_node.explain.scan import TRACEBACK_BYTES, Hit
 from verl_node.explain.sources import Log
 
 _SHOWN_LINES = 12
+_AFTER_BYTES = 4 << 10
 _READ_ON = f"read what stands before this line; when it is clear, it may become a rule ({PAGE})."
 
 
 def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
     """Return what an exception tells, placed by what led to it."""
-    traceback = tracebacks.leading_to(_before(hit), hit.line)
+    traceback = tracebacks.leading_to(_before(hit), hit.line) or tracebacks.following(_after(hit))
     placed = places.of_exception(hit.line, traceback)
     shown = tuple(clean(line.encode()) for line in traceback[-_SHOWN_LINES:])
-    return _told(hit, hosts, f"the first exception is {clean(hit.line)}", placed, consequences, shown)
+    told = _told(hit, hosts, f"the first exception is {clean(hit.line)}", placed)
+    return replace(told, consequences=tuple(consequences), traceback=shown)
 
 
 def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
@@ -48,32 +51,16 @@ def _lasting(log: Log, tail: bytes, found: re.Match[bytes] | None) -> Hit | None
     return None if aftermath.survived(hit) is not None or aftermath.ended_well(hit) else hit
 
 
-def _told(
-    hit: Hit,
-    hosts: Mapping[str, str],
-    seen: str,
-    placed: Placed | None,
-    consequences: Sequence[str] = (),
-    traceback: tuple[str, ...] = (),
-) -> Explanation:
+def _told(hit: Hit, hosts: Mapping[str, str], seen: str, placed: Placed | None) -> Explanation:
     if placed is None:
-        kind, cause, fix, references = "unknown", f"No rule knows this failure; {seen}", _READ_ON.capitalize(), (PAGE,)
+        kind, cause, fix = "unknown", f"No rule knows this failure; {seen}", _READ_ON.capitalize()
     else:
-        kind, references = placed.place.kind, (PAGE, *placed.place.references)
-        cause = f"No rule knows this failure; by where it failed it is {kind}'s, {placed.place.what}: {placed.told}; {seen}"
-        fix = f"{placed.place.fix} Else {_READ_ON}"
-    return Explanation(
-        kind,
-        cause,
-        host(hit, hosts),
-        str(hit.log.path),
-        clean(hit.line),
-        fix,
-        references,
-        number=number(hit),
-        consequences=tuple(consequences),
-        traceback=traceback,
-    )
+        kind = placed.place.kind
+        where = f"by where it failed it is {kind}'s, {placed.place.what}: {placed.told}"
+        cause, fix = f"No rule knows this failure; {where}; {seen}", f"{placed.place.fix} Else {_READ_ON}"
+    references = (PAGE, *(placed.place.references if placed else ()))
+    file, line = str(hit.log.path), clean(hit.line)
+    return Explanation(kind, cause, host(hit, hosts), file, line, fix, references, number=number(hit))
 
 
 def _before(hit: Hit) -> bytes:
@@ -83,3 +70,9 @@ def _before(hit: Hit) -> bytes:
         file.seek(begin)
         text = file.read(hit.offset - begin)
     return text.partition(b"\n")[2] if begin else text
+
+
+def _after(hit: Hit) -> bytes:
+    with hit.log.path.open("rb") as file:
+        file.seek(hit.offset + len(hit.line))
+        return file.read(_AFTER_BYTES).partition(b"\n")[2]
