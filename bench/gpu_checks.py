@@ -119,7 +119,7 @@ def held(gpus: int) -> list[Outcome]:
 
 
 def closed(gpus: int) -> list[Outcome]:
-    """Check where the last GPU's device is not there, for this process alone."""
+    """Check where the last GPU's device is masked, as a container runtime does it, for this process alone."""
     hide = f"mount --bind /dev/null /dev/nvidia{gpus - 1}"
     return node(gpus, ["unshare", "--mount", "sh", "-c", f'{hide} && exec "$@"', "sh"], VERLJOB_DOCTOR="")
 

@@ -20,4 +20,6 @@ def bake(spec: ImageSpec, dockerfile: str, base: str, *, labels: Mapping[str, st
         "labels": dict(labels),
         "secret": [f"id={name},src=secrets/{name}" for name in secrets],
     }
-    return json.dumps({"group": {"default": {"targets": [target]}}, "target": {target: described}}, indent=2) + "\n"
+    text = json.dumps({"group": {"default": {"targets": [target]}}, "target": {target: described}}, indent=2)
+    # Strings are HCL's templates (https://docs.docker.com/build/bake/reference/): `${BASE}` would be bake's variable.
+    return text.replace("${", "$${").replace("%{", "%%{") + "\n"

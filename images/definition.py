@@ -2,7 +2,8 @@
 
 A definition has no steps: %files comes before %post, which is one script. So the whole build context is copied in, and
 each step of the Dockerfile is a line of %post that runs it with the context's parts where the step wants them mounted.
-A site's own settings (--mount=type=secret) are looked for in /run/secrets: `apptainer build --bind DIR:/run/secrets`.
+A site's own settings (--mount=type=secret) are looked for in /run/secrets: `apptainer build --bind DIR:/run/secrets`,
+with DIR's whole path. A bind needs its place made from the host, by %setup; what DIR lacks is made empty, then removed.
 """
 
 from __future__ import annotations
@@ -28,19 +29,22 @@ def _stage(stage: Stage, built: list[Stage], context: str) -> Iterator[str]:
     yield from ("Bootstrap: docker", f"From: {stage.base}")
     if len(built) > 1:
         yield f"Stage: {stage.name or 'final'}"
+    secrets = _secrets(stage)
+    if secrets:
+        yield from ("", "%setup", '    mkdir -p "${APPTAINER_ROOTFS}/run/secrets"')
     yield from ("", "%files", f"    {context} {CONTEXT}")
     for source in built:
         if paths := _taken(stage, source.name):
             yield from ("", f"%files from {source.name}")
             yield from (f"    {path} {STAGES}/{source.name}{path}" for path in paths)
-    yield from ("", "%post", "    mkdir -p /run/secrets")
-    yield from (f"    [ -e /run/secrets/{name} ] || : > /run/secrets/{name}" for name in _secrets(stage))
+    yield from ("", "%post", '    absent=""')
+    yield from (f'    [ -e {path} ] || {{ : > {path}; absent="$absent {path}"; }}' for path in secrets)
     shell: tuple[str, ...] = SHELL
     for step in stage.steps:
         if step.name == "SHELL":
             shell = tuple(step.words)
         yield from (f"    {line}" for line in _post(step, shell))
-    yield "    rm -rf /.verljob"
+    yield from ("    rm -rf /.verljob", "    rm -f $absent")
     if stage is built[-1]:
         yield from _configuration(stage)
 
@@ -52,7 +56,8 @@ def _taken(stage: Stage, source: str) -> list[str]:
 
 
 def _secrets(stage: Stage) -> list[str]:
-    return sorted({mount["id"] for step in stage.steps for mount in step.mounts if mount["type"] == "secret"})
+    mounts = (mount for step in stage.steps for mount in step.mounts)
+    return sorted({f"/run/secrets/{mount['id']}" for mount in mounts if mount["type"] == "secret"})
 
 
 def _post(step: Step, shell: tuple[str, ...]) -> list[str]:

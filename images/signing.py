@@ -94,13 +94,17 @@ def _by_openssl(repository: Repository, subject: Manifest, key: Path, notes: Map
 
 
 def _by_cosign(repository: Repository, subject: Manifest, key: Path, notes: Mapping[str, str]) -> None:
-    """With cosign 2, which takes the key's password from COSIGN_PASSWORD; later ones leave another form by default."""
+    """With cosign 2 or 3, which takes the key's password from COSIGN_PASSWORD."""
     words = [word for name, digest in notes.items() for word in ("--annotations", f"{name}={digest}")]
     plain = ["--allow-http-registry"] if repository.url.startswith("http:") else []
+    # cosign 3 leaves a bundle elsewhere and asks a transparency log, unless told by flags that cosign 2 lacks. Its
+    # help no longer names the second.
+    if "--use-signing-config" in run(["cosign", "sign", "--help"]):
+        plain += ["--use-signing-config=false", "--new-bundle-format=false"]
     flags = ["--yes", "--tlog-upload=false", *plain, *words]
     run(["cosign", "sign", "--key", str(key), *flags, f"{repository.name}@{subject.digest}"])
     if not attachments.layers(repository, subject, SIGNATURE):
         place = attachments.tag(subject.digest, SIGNATURE)
         raise ImageError(
-            f"cosign left no signature at {repository.name}:{place}; this needs cosign 2, or a key of openssl's"
+            f"cosign left no signature at {repository.name}:{place}; cosign 2.5 and 3.1 do, or take a key of openssl's"
         )

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
+from itertools import chain
 
 from verl_node.errors import BadSettings
 
-_ANYWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))  # documentation ranges: never a neighbour
+_ANYWHERE = ("192.0.2.1", "2001:db8::1")  # documentation ranges: never a neighbour
+_LOOPBACK = "127.0.0.1"
 
 
-def own(head_node: str = "") -> str:
+def own(head: str = "", hosts: Iterable[str] = ()) -> str:
     """Return the address by which others reach this node, which is the one that its routes leave from.
 
     The first of `hostname -I` may be a container bridge and the name may resolve to 127.0.1.1, so neither is asked:
-    ``head_node`` (a name of this node, may be empty) counts only when it resolves to an address that is not loopback
-    and is ours. A node without any route is alone: 127.0.0.1.
+    ``head`` (a name or address, may be empty) counts when it is an address of ours and not loopback, or where a route
+    leads to it. Compute nodes often have no other route out; then the first of ``hosts`` to which one leads counts.
+    A node without any route is alone: 127.0.0.1.
     """
-    for candidate in _resolve(head_node) if head_node else []:
-        if not candidate.startswith("127.") and candidate != "::1" and _is_ours(candidate):
-            return candidate
-    for target, family in _ANYWHERE:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((target, 9))  # a datagram socket sends nothing on connect
-            except OSError:
-                continue
-            return str(probe.getsockname()[0])
-    return "127.0.0.1"
+    of_head = [found for found in _resolve(head) if not _loopback(found)] if head else []
+    ours = (found for found in of_head if _is_ours(found))
+    by_route = (_leaving(target) for target in (*of_head, *_ANYWHERE))
+    others = (_leaving(target) for host in hosts if host != head for target in _resolve(host))
+    return next((found for found in chain(ours, by_route, others) if found), _LOOPBACK)
 
 
 def leads_here(name: str) -> str:
@@ -74,9 +72,27 @@ def _resolve(name: str) -> list[str]:
         return []
 
 
+def _loopback(candidate: str) -> bool:
+    return candidate.startswith("127.") or candidate == "::1"
+
+
+def _leaving(target: str) -> str:
+    """Return the address from which the route to an address leaves; empty without a route, or where it stays here."""
+    with socket.socket(_family(target), socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((target, 9))  # a datagram socket sends nothing on connect
+        except OSError:
+            return ""
+        left = str(probe.getsockname()[0])
+    return "" if _loopback(left) else left
+
+
+def _family(candidate: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in candidate else socket.AF_INET
+
+
 def _is_ours(candidate: str) -> bool:
-    family = socket.AF_INET6 if ":" in candidate else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    with socket.socket(_family(candidate), socket.SOCK_STREAM) as probe:
         try:
             probe.bind((candidate, 0))
         except OSError:

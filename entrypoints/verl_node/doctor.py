@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from verl_node import address, fabric
+from verl_node import fabric
 from verl_node.checks import BY_NAME, cache, clock, debug, login, network, places, table, vllm
 from verl_node.checks.check import Check, adjusted
 from verl_node.checks.nodes import Report
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = Settings.from_env(os.environ)
         if options.show_env:
-            own = options.address or address.own(settings.head_node)
+            own = options.address or settings.own_address()
             print("\n".join(fabric.of_this_node(own, settings.environ).lines(settings.environ)))  # noqa: T201
             return 0
         run = Run.begin(_chosen(settings.checks), settings, 0)

@@ -88,13 +88,13 @@ class _Head:
 
     async def _meet(self) -> None:
         """Wait for every hello: nodes that do not fit together are found before Ray starts anywhere."""
-        announcement.join_line(self.settings, self.node.own_address())
+        announcement.join_line(self.settings, self.settings.own_address())
         traces = Traces(self.settings.run_dir, self.settings.allocation.hosts)
         workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
-        chosen = self.settings.head_address or self.settings.node_address
         if self.settings.doctor:
             await self.examination.judge()
-        own = self.node.own_address() if chosen else self.peers.roll.reached_address() or self.node.own_address()
+        reached = "" if self.settings.given_address else self.peers.roll.reached_address()
+        own = reached or self.settings.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node import address, fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces
+from verl_node import fabric, gpu_use, masks, platforms, ray_environment, ray_flags, traces
 from verl_node.checking import Checking
 from verl_node.checks.memory import shared_bytes
 from verl_node.errors import NodeError
@@ -105,11 +105,6 @@ class Node:
         platform = self.settings.platform
         visible = masks.visible_devices(platform)
         return gpu_use.of(platform, masks.kept(self.settings.environ, gpus=self.gpus, visible=visible))
-
-    def own_address(self) -> str:
-        """Return the address of this node as settings give it, else by route. Raises BadSettings."""
-        given = self.settings.node_address or ("" if self.settings.joins else self.settings.head_address)
-        return address.numeric(given) if given else address.own(self.settings.head_node)
 
     def folder(self) -> Path | None:
         """Return this node's folder in the run directory."""

@@ -51,7 +51,7 @@ class Platform:
 
     def visible_devices(self) -> list[str]:
         """Return the device nodes of GPUs that this node shows; of AMD's, those that its compute driver calls GPUs."""
-        shown = sorted(glob(self.devices)) if self.devices else []
+        shown = [path for path in sorted(glob(self.devices)) if not _masked(path)] if self.devices else []
         gpus = kfd.architectures() if shown and self.asks_kfd else {}
         return [device for device in shown if Path(device).name in gpus] or shown
 
@@ -62,6 +62,11 @@ class Platform:
     def mask(self, ray: Version) -> str:
         """Return the name of the one mask that this Ray sets and reads."""
         return next(name for since, name in self.masks if ray >= since)
+
+
+def _masked(path: str) -> bool:
+    """A container runtime hides a path by mounting /dev/null over it (`maskedPaths`, OCI runtime specification)."""
+    return os.path.exists(path) and os.stat(path).st_rdev == os.stat(os.devnull).st_rdev
 
 
 PLATFORMS = {

@@ -126,6 +126,17 @@ class Settings:
         return replace(self, allocation=allocation, head_address=host, head_ports=ports, joins=True)
 
     @property
+    def given_address(self) -> str:
+        """This node's address or name as somebody gave it; empty where it is to be found."""
+        return self.node_address or ("" if self.joins else self.head_address)
+
+    def own_address(self) -> str:
+        """Return the address of this node as it was given, else by route. Raises BadSettings."""
+        if self.given_address:
+            return address.numeric(self.given_address)
+        return address.own(self.head_address or self.head_node, self.allocation.hosts)
+
+    @property
     def logs_to_wandb(self) -> bool:
         """Whether this account can log to Weights & Biases: by a key, by its ~/.netrc, or without the network."""
         if self.environ.get("WANDB_API_KEY") or self.environ.get("WANDB_MODE") in _WANDB_WITHOUT_KEY:

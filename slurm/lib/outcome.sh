@@ -11,10 +11,7 @@ outcome::judge() {
 # usage: outcome::_of_the_node CODE
 outcome::_of_the_node() {
     if outcome::_told; then
-        # A signal that was not for this script came by docker stop, or the lease ended with the client or its engine.
-        [[ ${VERDICT[origin]} != signal || -n $ENDING || ${VERDICT[host]} != "$HOST" ]] || verdict::set 76 self \
-            "${LEASE_LOST:-the container on $HOST $VERDICT_FROM_OUTSIDE: by the death of its client or engine, or by hand}" \
-            "see $NODE_FOLDER/node.log"
+        [[ ${VERDICT[origin]} != signal || -n $ENDING || ${VERDICT[host]} != "$HOST" ]] || outcome::_found
     elif [[ -n ${VERDICT[code]:-} ]]; then
         return 0
     elif [[ -n $ENDING ]]; then
@@ -25,6 +22,16 @@ outcome::_of_the_node() {
         container::verdict "$1"
     else
         verdict::set 69 self "node.sh stopped with $1 at ${NODE_FAILED_AT:-an unknown line}" "see $NODE_FOLDER/node.log"
+    fi
+}
+
+# A signal that was not for this script came by docker stop, or the lease ended with the client or its engine.
+outcome::_found() {
+    if [[ -n ${LEASE_LOST:-} ]]; then
+        verdict::set 76 self "$LEASE_LOST" "see $NODE_FOLDER/node.log"
+    else
+        verdict::set 76 outside "the container on $HOST was ended from outside: by the death of its client or engine, or by hand" \
+            "see $NODE_FOLDER/node.log"
     fi
 }
 

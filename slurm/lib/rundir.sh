@@ -53,7 +53,7 @@ rundir::verdict() {
     for id in "${!NODES[@]}"; do # in the order of the nodes
         file=$(rundir::_file "$id")
         [[ -e $file ]] || continue
-        ! verdict::read_origin "$file" || { RUNDIR_SPEAKER=$id && rundir::_first_hand; return 0; }
+        ! verdict::read_first_hand "$file" || { RUNDIR_SPEAKER=$id && rundir::_first_hand; return 0; }
         first=${first:-$file}
     done
     [[ -n $first ]] || return 1
@@ -66,7 +66,7 @@ rundir::_first_hand() {
     for id in "${!NODES[@]}"; do
         [[ ${NODES[id]} == "${VERDICT[host]}" && $id != "$RUNDIR_SPEAKER" ]] || continue
         file=$(rundir::_file "$id")
-        [[ -e $file ]] && verdict::read_origin "$file" && [[ ${VERDICT[host]} == "${NODES[id]}" ]] && RUNDIR_SPEAKER=$id && return 0
+        [[ -e $file ]] && verdict::read_first_hand "$file" && [[ ${VERDICT[host]} == "${NODES[id]}" ]] && RUNDIR_SPEAKER=$id && return 0
         verdict::read "$(rundir::_file "$RUNDIR_SPEAKER")"
     done
 }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2153 # HOST is node.sh's
 # Whether an image is signed by who must have signed it (VERLJOB_REQUIRE_SIGNATURE, a public key): asked of its registry by
-# every node, for the digest that the node then runs. `invoke push --key` and cosign 2 sign: docs/images.md.
+# every node, for the digest that the node then runs. `invoke push --key` and cosign sign: docs/images.md.
 
 # usage: signature::require
 # Makes VERLJOB_IMAGE a name with the digest that was verified, or ends with 64, 66, 69 or 77.

@@ -1,11 +1,9 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
 # How a launch or a node ended: made once, read by people, by launch.sh and by the next job. See docs/flow.md.
 
-# code, origin (self or signal), stage, host, cause, fix
+# code, origin, stage, host, cause, fix. The origin says who ended this node: `self`; `signal`, of which it was told; or
+# `outside`, when it only found its container ended: launch.sh may know by whom.
 declare -gA VERDICT=()
-
-# What node.sh says of a container whose end nobody had told it of; launch.sh may have been told.
-readonly VERDICT_FROM_OUTSIDE="was ended from outside"
 
 # usage: verdict::set CODE ORIGIN CAUSE FIX
 verdict::set() {
@@ -46,10 +44,11 @@ verdict::read() {
     [[ ${VERDICT[code]} =~ ^[0-9]+$ ]] || VERDICT[code]=76
 }
 
-# usage: verdict::read_origin FILE
-verdict::read_origin() {
+# usage: verdict::read_first_hand FILE
+# Returns 1 for a verdict that only says that somebody else ended the node.
+verdict::read_first_hand() {
     verdict::read "$1"
-    [[ ${VERDICT[origin]} == self ]]
+    [[ ${VERDICT[origin]} != signal ]]
 }
 
 # The one line that people see last.
@@ -83,6 +82,6 @@ verdict::receive() {
         verdict::write "$folder/verdict"
     fi
     # The head's own is said last, as the job's, and what a worker heard from the head is no news.
-    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} != self || ${fields[1]} == 0-* || ${VERDICT[host]} != "${fields[1]#*-}" ]] \
+    [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} == signal || ${fields[1]} == 0-* || ${VERDICT[host]} != "${fields[1]#*-}" ]] \
         || verdict::sentence
 }

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
 
 from slurm.testbed import Cluster
 from tests.cluster.launches import leftovers, submit, wait_until
@@ -11,6 +15,18 @@ VISIT_S = 180
 BOTH_DEBUGGERS = {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "1"}
 
 
+@pytest.fixture
+def without_default_routes(cluster: Cluster) -> Iterator[None]:
+    """The nodes reach each other and nothing else, as compute nodes often do."""
+    with ExitStack() as undo:
+        for host in map(cluster.host, cluster.nodes):
+            way = host.run(["ip", "route", "show", "default"]).stdout.split()
+            host.run(["ip", "route", "del", "default"])
+            undo.callback(host.run, ["ip", "route", "add", *way])
+        yield
+
+
+@pytest.mark.usefixtures("without_default_routes")
 def test_a_visit_checks_both_nodes_forms_a_cluster_and_leaves_nothing(
     cluster: Cluster, environment: dict[str, str]
 ) -> None:

@@ -22,7 +22,8 @@ BACK_S = 6.0
 """How long a node.sh that was not killed takes for its end, with something to spare."""
 LOST_S = 300
 """SlurmdTimeout of the rehearsal cluster is a minute, and it is looked at once in a while; the job is then completing
-until the step daemon of the living node gives up that of the lost one."""
+until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs again as late:
+more than 150 s after its freeze ended was seen."""
 GOING = ("RUNNING", "CONFIGURING")
 
 
@@ -64,7 +65,7 @@ def drill(kind: Kind, ground: Ground, *, patience: float = 1.0) -> Outcome:
         if kind.state == "NODE_FAIL":
             wait_until(lambda: ground.cluster.job(scene.job.id).state == kind.state, LOST_S, "NODE_FAIL")
     if scene.frozen:
-        ground.cluster.wait_ready(timeout_s=IDLE_S + HANGS_S)
+        ground.cluster.wait_ready(timeout_s=LOST_S)
         outcome.problems += _returned(scene)
     elif outcome.problems:
         ground.cluster.wait_ready(timeout_s=IDLE_S)

@@ -87,7 +87,8 @@ def _paused(container: Container) -> bool:
 
 def cut(node: str) -> Injection:
     def inject(scene: Scene) -> None:
-        scene.later(node, "ip link set eth0 up")
+        gateway = scene.sh(node, "ip route show default").stdout.strip()
+        scene.later(node, f"ip link set eth0 up && ip route add {gateway}")  # which went with the link
         scene.on(node, "ip", "link", "set", "eth0", "down")
 
     return inject

@@ -213,7 +213,16 @@ def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_pha
 
 
 TOLD = ended(143, origin="signal")
-NOT_TOLD = ended(76, cause="'the container was ended from outside: by its client'")
+NOT_TOLD = ended(76, origin="outside")
+
+
+def test_a_container_that_was_ended_by_hand_is_the_cause_where_nobody_asked_the_job_to_end(rig: Rig) -> None:
+    rig.fake("step", leaves((0, ended(143, origin="signal")), (1, ended(76, origin="outside", cause="'by hand'"))))
+
+    done = rig.launch(DEMO)
+
+    assert done.returncode == 76
+    assert "by hand" in last(done)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,15 @@ def test_rays_logs_are_kept_without_secrets_and_bounded(rig: Rig) -> None:
     assert (kept / "worker.out").stat().st_size == 1024 * 1024 + 1
 
 
+def test_a_container_that_was_told_to_end_and_node_sh_not_was_ended_from_outside(rig: Rig) -> None:
+    """launch.sh may know by whom; by itself it is no signal of Slurm's."""
+    rig.fake("container", rig.container("code=143").replace("origin=self", "origin=signal"))
+
+    assert rig.node().returncode == 76
+    assert (rig.verdict()["origin"], rig.verdict()["code"]) == ("outside", "76")
+    assert "was ended from outside" in rig.verdict()["cause"]
+
+
 @pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
 def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: str) -> None:
     rig.fake("container", "exit 137")

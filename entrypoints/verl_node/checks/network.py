@@ -59,13 +59,12 @@ def own_address_is_reachable(settings: Settings, gpus: int) -> Result:
     """This node's own address is neither loopback nor that of a container bridge, which is the same on every node."""
     if settings.allocation.nodes == 1:
         return OK
-    given = settings.node_address or ("" if settings.joins else settings.head_address)
-    own = address.numeric(given) if given else address.own(settings.head_node)
+    own = settings.own_address()
     interface = links.holder(own, links.addresses())
     if (NET / interface / "bridge").is_dir() and interface:
         what = f"of the bridge {interface}"
-    elif own == "127.0.0.1" and not given:
-        what = "loopback: no route leads out of this node"
+    elif own == "127.0.0.1" and not settings.given_address:
+        what = "loopback: no route leads out of this node, nor to another of the job's"
     else:
         return OK
     return Result(

@@ -1,4 +1,8 @@
-"""Signing with real keys, on a registry in memory; cosign is a stand-in that notes how it is called."""
+"""Signing with real keys, on a registry in memory; cosign is a stand-in that notes how it is called.
+
+What Debian's cosign 2.5.0 and 3.1.1 left in a real registry when `sign` called them is in recorded/cosign; both also
+verified what openssl had signed.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ from images import attachments, registry, signing
 from images.attachments import PROVENANCE, SBOM, SIGNATURE
 from images.errors import CommandFailed, ImageError, NotTrusted
 from images.process import run
-from images.registry import DOCKER_MANIFEST, Manifest, Repository
+from images.registry import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, Repository
 from tests.unit.images.fake_registry import SUBJECT, FakeRegistry
 
 STATED = {SBOM: b"{1}", PROVENANCE: b"{2}"}
+COSIGNS = Path(__file__).parent / "recorded" / "cosign"
 
 
 @pytest.fixture(scope="module", params=["EC", "RSA"])
@@ -135,16 +140,39 @@ def test_a_file_that_is_no_key_is_said(repository: Repository, subject: Manifest
             act(repository, subject, tmp_path / "none", STATED)
 
 
+@pytest.mark.parametrize("version", ["2.5.0", "3.1.1"])
+def test_what_a_real_cosign_signed_its_key_confirms(server: FakeRegistry, repository: Repository, version: str) -> None:
+    server.keep("image", (COSIGNS / "image.json").read_bytes(), DOCKER_MANIFEST)
+    image = attachments.image(repository, "image")
+    server.keep(attachments.tag(image.digest, SIGNATURE), (COSIGNS / f"{version}.json").read_bytes(), OCI_MANIFEST)
+    payload = (COSIGNS / f"{version}.payload").read_bytes()
+    server.blobs[registry.digest_of(payload)] = payload
+    stated = {SBOM: b"{}", PROVENANCE: b"[]"}
+
+    assert signing.told(repository, image, COSIGNS / "key.pub", stated).startswith("signed by the owner of")
+    with pytest.raises(NotTrusted, match="for other statements"):
+        signing.told(repository, image, COSIGNS / "key.pub", STATED)
+
+
+@pytest.mark.parametrize(
+    ("told", "more"),
+    [
+        ("--tlog-upload=true:", []),
+        ("--use-signing-config=true:", ["--use-signing-config=false", "--new-bundle-format=false"]),
+    ],
+    ids=["cosign 2", "cosign 3"],
+)
 def test_a_key_of_cosigns_is_left_to_cosign(
-    repository: Repository, subject: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, more: list[str]
 ) -> None:
+    subject = attachments.image(repository, "1")
     key, cosign = tmp_path / "cosign.key", tmp_path / "cosign"
     key.write_text("-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n")
-    cosign.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/said\n')
+    cosign.write_text(f'#!/bin/sh\n[ "$2" != --help ] || exec echo "{told}"\necho "$*" > {tmp_path}/said\n')
     cosign.chmod(cosign.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    with pytest.raises(ImageError, match=r"cosign left no signature at .*\.sig; this needs cosign 2"):
+    with pytest.raises(ImageError, match=r"cosign left no signature at .*\.sig; cosign 2.5 and 3.1 do"):
         signing.sign(repository, subject, key, STATED)
     signing.sign(repository, subject, make(tmp_path)[0], STATED)  # now there is one
     signing.sign(repository, subject, key, STATED)
@@ -154,3 +182,4 @@ def test_a_key_of_cosigns_is_left_to_cosign(
     assert said[-1] == f"{repository.name}@{subject.digest}"
     assert f"sbom={registry.digest_of(b'{1}')}" in said
     assert "--tlog-upload=false" in said
+    assert [word for word in said if "config" in word or "bundle" in word] == more

@@ -140,6 +140,20 @@ def test_what_a_definition_cannot_say_is_refused(step: str, told: str) -> None:
         definition(f"FROM a\n{step}\n", {})
 
 
+def test_a_definition_uses_the_secrets_that_are_there_and_leaves_no_others(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("told")
+    mounts = " ".join(f"--mount=type=secret,id={name}" for name in ("there", "absent"))
+    told = definition(f"FROM a\nRUN {mounts} cat {tmp_path}/there {tmp_path}/absent > {tmp_path}/read\n", {})
+    (stage,) = sections(told)
+    script = "\n".join(stage["post"]).replace("/run/secrets", str(tmp_path)).replace("rm -rf /.verljob", "")
+
+    subprocess.run(["sh", "-e", "-c", script], check=True)
+
+    assert stage["setup"] == ['mkdir -p "${APPTAINER_ROOTFS}/run/secrets"']
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["read", "there"]
+    assert (tmp_path / "read").read_text() == "told"
+
+
 def test_the_steps_of_a_definition_do_what_they_say(tmp_path: Path) -> None:
     """%post, run here with another place for the context: each step finds its mounts, and leaves none."""
     (tmp_path / "context/steps").mkdir(parents=True)
@@ -151,7 +165,6 @@ def test_the_steps_of_a_definition_do_what_they_say(tmp_path: Path) -> None:
         {},
     )
     script = "\n".join(sections(text)[0]["post"]).replace("/.verljob", str(tmp_path)).replace(f"rm -rf {tmp_path}", "")
-    script = script.replace("mkdir -p /run/secrets", "")
 
     subprocess.run(["sh", "-e", "-c", script], check=True)
 
@@ -166,7 +179,9 @@ def test_a_bake_file_has_the_dockerfile_step_by_step_and_what_the_build_adds(var
     text = render.dockerfile(spec)
 
     labels = {"verljob.base": "mirror/base:1"}
-    told = json.loads(bake(spec, text, "mirror/base:1", labels=labels, secrets=["apt", "pip"]))
+    written = bake(spec, text, "mirror/base:1", labels=labels, secrets=["apt", "pip"])
+    assert not re.search(r"(?<![$])[$]{|(?<!%)%{", written), "bake takes it for a variable of its own"
+    told = json.loads(written.replace("$${", "${").replace("%%{", "%{"))
 
     (name,) = told["group"]["default"]["targets"]
     target = told["target"][name]

@@ -21,6 +21,28 @@ def test_a_name_that_resolves_to_loopback_or_to_somebody_else_is_not_our_address
     assert address.own("n1") == by_route
 
 
+@pytest.mark.parametrize(
+    ("head", "routes", "wanted"),
+    [
+        ("10.0.0.1", {"10.0.0.1": "10.0.0.2", "192.0.2.1": "172.16.0.2"}, "10.0.0.2"),
+        ("10.0.0.1", {"10.0.0.1": "10.0.0.2"}, "10.0.0.2"),
+        ("127.0.1.1", {"10.0.0.3": "10.0.0.2"}, "10.0.0.2"),
+        ("127.0.1.1", {}, "127.0.0.1"),
+    ],
+    ids=["the route to the head comes first", "a worker", "a head whose name loops", "no route"],
+)
+def test_nodes_need_no_default_route(
+    head: str, routes: dict[str, str], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compute nodes often have none. A default route is one to 192.0.2.1."""
+    names = {"n1": [head], "n2": ["10.0.0.2"], "n3": ["10.0.0.3"]}
+    monkeypatch.setattr(address, "_resolve", names.__getitem__)
+    monkeypatch.setattr(address, "_is_ours", lambda candidate: False)
+    monkeypatch.setattr(address, "_leaving", lambda target: routes.get(target, ""))
+
+    assert address.own("n1", ["n1", "n2", "n3"]) == wanted
+
+
 def test_a_listening_port_answers_and_a_closed_one_does_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -157,6 +157,18 @@ def test_devices_that_a_cgroup_closes_are_the_neighbours(monkeypatch: pytest.Mon
     assert masks.visible_devices("cuda") == 4
 
 
+def test_a_device_that_the_container_runtime_masks_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidia1").symlink_to(os.devnull)  # a mount of it looks the same to stat
+    cuda = replace(platforms.of("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
+    monkeypatch.setitem(platforms.PLATFORMS, "cuda", cuda)
+
+    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 1).severity == "ok"
+    assert "1 GPU devices are visible" in devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 2).seen
+
+
 @pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("2048", "warn"), ("65536", "ok"), (None, "ok")])
 def test_the_pids_limit_of_the_container_is_looked_at(
     told: str | None, severity: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -79,7 +79,7 @@ def test_a_bridge_and_loopback_are_no_address_for_a_node(tmp_path: Path, monkeyp
     bridged = network.own_address_is_reachable(Settings.from_env({**WORKER, "VERLJOB_NODE_ADDRESS": "172.17.0.1"}), 8)
     assert (bridged.severity, "the bridge docker0" in bridged.seen) == ("fail", True)
     assert severity(network.own_address_is_reachable, {**WORKER, "VERLJOB_NODE_ADDRESS": "10.0.0.2"}) == "ok"
-    monkeypatch.setattr(network.address, "own", lambda _: "127.0.0.1")
+    monkeypatch.setattr(network.address, "own", lambda *_: "127.0.0.1")
     assert severity(network.own_address_is_reachable, WORKER) == "fail"
     assert severity(network.own_address_is_reachable, {}) == "ok"  # a node alone needs none
 

@@ -59,7 +59,9 @@ def test_an_engine_that_generates_is_told_with_its_seconds(engine: Path, tmp_pat
 
 
 def test_an_engine_that_fails_is_told_by_its_first_failure_and_its_fix(engine: Path) -> None:
-    refusal = "Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU memory utilization (0.1, 13.97)."
+    refusal = (
+        "Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU memory utilization (0.1, 14)."
+    )
     engine.write_text(ENGINE.replace("def start(self): pass", f'def start(self): raise ValueError("{refusal}")'))
 
     found = asked()

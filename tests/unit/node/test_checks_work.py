@@ -1,4 +1,4 @@
-"""The deep tier's judgement; what the probe itself does was run on two H200s (docs/checks.md)."""
+"""The deep tier's judgement; what the probe itself does was run on four H200s (docs/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from verl_node.checks import peaks, work
 from verl_node.settings import Settings
 
 CUDA = Settings.from_env({"VERLJOB_PLATFORM": "cuda"})
-TOPOLOGY = (Path(__file__).parent / "recorded" / "nvidia-smi-topo-h200.txt").read_text()
+RECORDED = Path(__file__).parent / "recorded"
+TOPOLOGY, OF_FOUR = ((RECORDED / f"nvidia-smi-topo-{of}h200.txt").read_text() for of in ("", "4-"))
 
 
 @pytest.fixture
@@ -24,12 +25,11 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's tool on a node with two H200s."""
-    recorded = Path(__file__).parent / "recorded"
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text(
-        f'#!/bin/sh\ncase "$*" in topo*) cat {recorded}/nvidia-smi-topo-h200.txt ;; '
-        f"*) cat {recorded}/nvidia-smi-h200.csv ;; esac\n"
+        f'#!/bin/sh\ncase "$*" in topo*) cat {RECORDED}/nvidia-smi-topo-h200.txt ;; '
+        f"*) cat {RECORDED}/nvidia-smi-h200.csv ;; esac\n"
     )
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(smi.parent), prepend=":")
@@ -100,6 +100,8 @@ def test_a_sum_that_does_not_go_over_nvlink_is_found(gbps: float, severity: str,
 
 def test_links_are_read_from_the_least_joined_pair() -> None:
     assert peaks.nvlink_gbps(TOPOLOGY, "NVIDIA H200") == 450
+    assert peaks.nvlink_gbps(OF_FOUR, "NVIDIA H200") == 450
+    assert peaks.nvlink_gbps(OF_FOUR.replace("NV18", "SYS", 1), "NVIDIA H200") is None
     assert peaks.nvlink_gbps(TOPOLOGY, "NVIDIA B200") == 900
     assert peaks.nvlink_gbps(TOPOLOGY.replace("NV18", "NODE"), "NVIDIA H200") is None
     assert peaks.nvlink_gbps("\tGPU0\nGPU0\t X \n", "NVIDIA H200") is None
