@@ -104,5 +104,5 @@ def _why(log: Path) -> tuple[str, str]:
     told = explain([log])
     return (
         f"vLLM did not generate: {told.line or told.cause}.",
-        told.fix or "Run python3 -m verl_node.generation 1 by hand.",
+        told.fix or "Run python3 -m verl_node.generation 1 FILE by hand.",
     )
