@@ -29,7 +29,8 @@ EXCEPTION = re.compile(
     rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)$"
 )
 BADLY = re.compile(
-    rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]|srun: error"
+    rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]"
+    rb"|srun: error(?!: (?:ioctl\(|.*(?:[Rr]etry|[Ii]gnor)))"
     rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
     rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED"
     rb"|Segmentation fault|Fatal Python error).*$"

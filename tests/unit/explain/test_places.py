@@ -193,3 +193,16 @@ def test_workers_that_are_taken_down_after_verls_last_word_are_no_failure(after:
     path = log(tmp_path, f"{ended}(raylet) A worker died or was killed while executing a task\n{after}")
 
     assert explain([path]).kind == ("ray-gcs" if after else "none")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: task/cgroup: unable to add task[pid=7] to memory cg '(null)'",
+        "srun: error: ioctl(TIOCGWINSZ): Inappropriate ioctl for device",
+        "srun: error: Unable to create step for job 7: Job/step already completing; will retry",
+        "[2026-01-02 03:04:05,678 E 7 7] (raylet) file_system_monitor.cc:116: /tmp/ray is over 95% full",
+    ],
+)
+def test_what_slurm_and_ray_say_in_jobs_that_go_well_is_no_failure(line: str, tmp_path: Path) -> None:
+    assert explain([log(tmp_path, f"{line}\nall done\n")]).kind == "none"
