@@ -44,7 +44,7 @@ def first_lines(settings: Settings, nodes: Sequence[Identity]) -> None:
 
 async def dashboard_answers(settings: Settings, head: Identity) -> None:
     """Wait until the dashboard takes jobs: nothing waits for it while the cluster forms."""
-    host = _dashboard_host(settings, head)
+    host = dashboard_host(settings, head)
     port = settings.head_ports.dashboard
     if host and not await until(lambda: answers(host, port), deadline=Deadline(settings.ray_timeout_s)):
         _say({"warning": f"the dashboard does not answer at {join(host, port)}: jobs cannot be submitted yet"})
@@ -52,11 +52,12 @@ async def dashboard_answers(settings: Settings, head: Identity) -> None:
 
 def _dashboard(settings: Settings, head: Identity) -> str:
     """Return host and port of the dashboard, empty where it is off."""
-    host = _dashboard_host(settings, head)
+    host = dashboard_host(settings, head)
     return join(host, settings.head_ports.dashboard) if host else ""
 
 
-def _dashboard_host(settings: Settings, head: Identity) -> str:
+def dashboard_host(settings: Settings, head: Identity) -> str:
+    """Return the address at which the head's Ray shows its dashboard, empty where it is off."""
     return ray_flags.dashboard_host(versions.parse(head.ray), settings.dashboard, node_address=head.address)
 
 

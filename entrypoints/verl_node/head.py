@@ -107,9 +107,7 @@ class _Head:
         argv = ray_flags.head_argv(
             self.node.ray_version,
             node_address=self.nodes[0].address,
-            dashboard=ray_flags.dashboard_host(
-                self.node.ray_version, self.settings.dashboard, node_address=self.nodes[0].address
-            ),
+            dashboard=announcement.dashboard_host(self.settings, self.nodes[0]),
             host=self.node.host,
             ports=self.node.ports,
             head=self.settings.head_ports,

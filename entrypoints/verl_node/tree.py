@@ -44,6 +44,11 @@ def descendants() -> dict[int, str]:
     return {pid: entry.name for pid, entry in _family(_entries()).items() if not entry.zombie}
 
 
+def below(pid: int) -> list[int]:
+    """Return the living processes that descend from another one, those that it started first before theirs."""
+    return [child for child, entry in _family(_entries(), pid).items() if not entry.zombie]
+
+
 def stopped() -> dict[int, str]:
     """Return those that were stopped (SIGSTOP) and not continued, among our descendants and our parent."""
     entries = _entries()
@@ -71,12 +76,12 @@ def reap_orphans(started: set[int], seen: int) -> int:
     return 0
 
 
-def _family(entries: dict[int, _Entry]) -> dict[int, _Entry]:
+def _family(entries: dict[int, _Entry], root: int = 0) -> dict[int, _Entry]:
     children: dict[int, list[int]] = {}
     for pid, entry in entries.items():
         children.setdefault(entry.parent, []).append(pid)
     found: dict[int, _Entry] = {}
-    waiting = list(children.get(os.getpid(), []))
+    waiting = list(children.get(root or os.getpid(), []))
     while waiting:
         pid = waiting.pop()
         waiting += children.get(pid, [])

@@ -34,15 +34,18 @@ debug::announce() {
             ;;
         legacy)
             printf 'debugger    breakpoint() waits; on %s: %s\n' "$2" \
-                "srun --jobid=${SLURM_JOB_ID:-JOB} --overlap --pty --nodes=1 --ntasks=1 --nodelist=$2 $(debug::_enter) ray debug"
+                "srun --jobid=${SLURM_JOB_ID:-JOB} --overlap --pty --nodes=1 --ntasks=1 --nodelist=$2 $(debug::_ray) debug"
             ;;
     esac
     [[ -z ${VERLJOB_DEBUG:-} ]] || say::warn "a debugger asks nobody who he is: whoever reaches the nodes can run code as $(id -un)"
 }
 
-# Prints the words that enter the head's container.
-debug::_enter() {
-    local -a RUNTIME_ARGV=()
-    [[ $VERLJOB_RUNTIME == bare ]] || RUNTIME_ARGV=("$VERLJOB_RUNTIME" exec --interactive --tty "verljob-$UID-${SLURM_JOB_ID:-JOB}-${VERLJOB_ATTEMPT:-1}-0")
-    printf '%s' "${RUNTIME_ARGV[*]-}"
+# Prints the words that start the job's own `ray` on the head: without a container the environment's, with the job's token.
+debug::_ray() {
+    local -r job=$UID-${SLURM_JOB_ID:-JOB}-${VERLJOB_ATTEMPT:-1}-0
+    if [[ $VERLJOB_RUNTIME == bare ]]; then
+        printf 'env RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=%q %q' "${VERLJOB_LOCAL:-/tmp}/verljob-$job/token" "$VERLJOB_IMAGE/bin/ray"
+    else
+        printf '%s exec --interactive --tty verljob-%s ray' "$VERLJOB_RUNTIME" "$job"
+    fi
 }

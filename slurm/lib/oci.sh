@@ -12,7 +12,7 @@ readonly OCI_TIMEOUT_S=60
 oci::ask() {
     local code=0 limit_s=$OCI_TIMEOUT_S
     [[ -z $ENDING ]] || limit_s=2 # after TERM the whole node has 5 s
-    OCI_ANSWER=$(timeout "$limit_s" "$OCI_CLIENT" "$@" 2>&1) || code=$?
+    OCI_ANSWER=$(timeout --kill-after=2 "$limit_s" "$OCI_CLIENT" "$@" 2>&1) || code=$?
     oci::_answered "$code" "$OCI_CLIENT gave no answer in $limit_s s"
 }
 
@@ -21,7 +21,7 @@ oci::ask() {
 oci::bring() {
     local -r log=$NODE_FOLDER/image.log limit_s=${VERLJOB_PULL_TIMEOUT_S:-1800}
     local code=0
-    process::run timeout "$limit_s" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
+    process::run timeout --kill-after=2 "$limit_s" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
     OCI_ANSWER=$(< "$log")
     rm -f -- "$log"
     oci::_answered "$code" "no end after $limit_s s"
@@ -30,7 +30,7 @@ oci::bring() {
 # usage: oci::_answered CODE LATE
 oci::_answered() {
     RUNTIME_SAID=''
-    (($1 != 124)) || OCI_ANSWER=$2
+    [[ $1 != 124 && ($1 != 137 || -n $OCI_ANSWER) ]] || OCI_ANSWER=$2 # 137: TERM did not end it
     (($1 == 0)) || RUNTIME_SAID=${OCI_ANSWER##*$'\n'}
     return "$1"
 }

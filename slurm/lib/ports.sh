@@ -7,6 +7,8 @@
 
 # The top of the range is for the heads' small blocks, so that they do not break up the nodes' large ones.
 readonly PORTS_FOR_HEADS=256
+# How long to wait for those who look for a block just now: jobs that start together on a busy node.
+readonly PORTS_GUARD_S=30
 
 # usage: ports::range
 # Sets PORTS_LOW and PORTS_HIGH: the setting, cut off below the ports that this kernel gives to outgoing connections.
@@ -33,40 +35,44 @@ ports::_open() {
     esac
 }
 
-# Reservations of others as "first last" pairs in PORTS_HELD; our own that nobody holds any more are removed.
+# usage: ports::_held FILE
+# Whether somebody holds this block; one that may not be looked at counts as held.
 ports::_held() {
-    local file name
-    PORTS_HELD=()
-    for file in "$VERLJOB_PORTS_FOLDER"/[0-9]*-[0-9]*; do
-        [[ -e $file ]] || continue
-        name=${file##*/}
-        if ! { exec 5< "$file"; } 2> /dev/null || ! flock --nonblock 5; then
-            PORTS_HELD+=("${name%-*} ${name#*-}")
-        elif [[ -O $file ]]; then
-            rm -f -- "$file"
-        fi
-        exec 5<&-
-    done
+    local free=true
+    if ! { exec 5< "$1"; } 2> /dev/null; then
+        [[ -e $1 ]]
+        return
+    fi
+    flock --nonblock 5 || free=false
+    exec 5<&-
+    ! $free
 }
 
-# Ports on which something listens, whoever it is, as single-port pairs in PORTS_HELD.
+# Sets PORTS_BUSY to the ports on which something listens, whoever it is.
 ports::_listening() {
     local file local_address state port
+    PORTS_BUSY=()
     for file in /proc/net/tcp /proc/net/tcp6; do
         [[ -r $file ]] || continue
         while read -r _ local_address _ state _; do
             [[ $state == 0A ]] || continue
             port=$((16#${local_address##*:}))
-            ((port < PORTS_LOW || port > PORTS_HIGH)) || PORTS_HELD+=("$port $port")
+            ((port < PORTS_LOW || port > PORTS_HIGH)) || PORTS_BUSY+=("$port")
         done < "$file"
     done
 }
 
 # usage: ports::_free FIRST LAST
+# Asks only of the blocks that overlap: each question is a process, and all jobs of the node may wait for this one.
 ports::_free() {
-    local pair
-    for pair in ${PORTS_HELD[@]+"${PORTS_HELD[@]}"}; do
-        ((${pair% *} > $2 || ${pair#* } < $1)) || return 1
+    local port file name
+    for port in ${PORTS_BUSY[@]+"${PORTS_BUSY[@]}"}; do
+        ((port < $1 || port > $2)) || return 1
+    done
+    for file in "$VERLJOB_PORTS_FOLDER"/[0-9]*-[0-9]*; do
+        name=${file##*/}
+        [[ -e $file ]] || continue
+        ((${name#*-} < $1 || ${name%-*} > $2)) || ! ports::_held "$file" || return 1
     done
 }
 
@@ -76,7 +82,7 @@ ports::_folder() {
         || fail 77 "cannot make the folder $VERLJOB_PORTS_FOLDER for port locks" "name another in VERLJOB_PORTS_FOLDER"
     ports::_open "$VERLJOB_PORTS_FOLDER/guard" 6 \
         || fail 77 "cannot write port locks to $VERLJOB_PORTS_FOLDER" "give that folder mode 1777, or name another in VERLJOB_PORTS_FOLDER"
-    flock --timeout 10 6 || fail 69 "$VERLJOB_PORTS_FOLDER/guard was locked for 10 s" "see who holds it: fuser $VERLJOB_PORTS_FOLDER/guard"
+    flock --timeout "$PORTS_GUARD_S" 6 || fail 69 "$VERLJOB_PORTS_FOLDER/guard was locked for $PORTS_GUARD_S s" "see who holds it: fuser $VERLJOB_PORTS_FOLDER/guard"
 }
 
 # usage: ports::reserve FIRST LAST SIZE START
@@ -86,9 +92,8 @@ ports::_folder() {
 ports::reserve() {
     local -r first=$1 size=$3 count=$((($2 - $1 + 1) / $3))
     local n
-    ports::_folder
-    ports::_held
     ports::_listening
+    ports::_folder
     for ((n = 0; n < count; n++)); do
         PORTS_FIRST=$((first + ($4 + n) % count * size)) PORTS_LAST=$((first + ($4 + n) % count * size + size - 1))
         ports::_free "$PORTS_FIRST" "$PORTS_LAST" || continue
@@ -101,10 +106,21 @@ ports::reserve() {
         "wait for another job of the node to end, or set VERLJOB_PORT_RANGE"
 }
 
-# Removes our own reservations that nobody holds any more.
+# Sets PORTS_STALE to our own reservations that nobody holds any more; returns 1 without one.
+ports::_stale() {
+    local file
+    PORTS_STALE=()
+    for file in "$VERLJOB_PORTS_FOLDER"/[0-9]*-[0-9]*; do
+        [[ ! -O $file ]] || ports::_held "$file" || PORTS_STALE+=("$file")
+    done
+    ((${#PORTS_STALE[@]}))
+}
+
+# Removes our own reservations that nobody holds any more; keeps nobody waiting when there is none.
 ports::tidy() {
+    ports::_stale || return 0
     ports::_folder
-    ports::_held
+    ! ports::_stale || rm -f -- "${PORTS_STALE[@]}"
     exec 6<&-
 }
 

@@ -22,7 +22,7 @@ stale::remove() {
 # squeue names jobs that wait, run or complete; of one that ended long ago it says that the number is invalid.
 stale::_ended() {
     local said
-    if said=$(timeout "$STALE_TIMEOUT_S" squeue --noheader "--jobs=$1" --format=%T 2>&1); then
+    if said=$(timeout --kill-after=2 "$STALE_TIMEOUT_S" squeue --noheader "--jobs=$1" --format=%T 2>&1); then
         [[ -z $said ]]
     else
         [[ $said == *'Invalid job id'* ]]

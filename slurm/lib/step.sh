@@ -46,7 +46,7 @@ step::_pass_on() {
 # usage: step::signal NAME
 # To every task of the step. Asked about a job that is being requeued, scancel tries again for a minute.
 step::signal() {
-    timeout 5 scancel "--signal=$1" "$SLURM_JOB_ID" 2> /dev/null
+    timeout --kill-after=2 5 scancel "--signal=$1" "$SLURM_JOB_ID" 2> /dev/null
 }
 
 # Passes the step's stderr on, files the verdicts in it, and tells by descriptor 4 which node.sh ended in order: that
@@ -90,7 +90,7 @@ step::silent() {
 step::sweep() {
     local -r count=$#
     step::signal TERM || : # the step lives on only where srun itself was killed
-    timeout "$STEP_SWEEP_S" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
+    timeout --kill-after=2 "$STEP_SWEEP_S" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
         "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
         bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"
 }

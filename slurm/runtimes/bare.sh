@@ -22,7 +22,7 @@ runtime::load() {
     local site
     local -a packages
     [[ -x $1/bin/python3 ]] || { RUNTIME_SAID="it has no bin/python3"; return 1; }
-    site=$(timeout 60 "$1/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>&1) \
+    site=$(timeout --kill-after=2 60 "$1/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>&1) \
         || { RUNTIME_SAID="its python3 does not run: ${site##*$'\n'}"; return 1; }
     packages=("$site"/*.dist-info)
     BARE_PACKAGES=" ${packages[*]##*/} "

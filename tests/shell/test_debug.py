@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+
 import pytest
 
 from tests.shell.rig import CHECKOUT, Rig
@@ -67,3 +70,14 @@ def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
         in old
     )
     assert old.splitlines()[0].endswith(" ray debug")
+
+
+def test_without_a_container_the_old_debugger_is_the_environments_own_and_has_the_jobs_token(rig: Rig) -> None:
+    place = "VERLJOB_RUNTIME=bare VERLJOB_IMAGE='/envs/my verl' VERLJOB_LOCAL=/scratch"
+    script = f"{place} VERLJOB_ATTEMPT=2 debug::announce 30003 n1"
+    line = rig.source("say debug", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
+    words = shlex.split(line.partition("--nodelist=n1 ")[2])
+
+    assert words[:2] == ["env", "RAY_AUTH_MODE=token"]
+    assert words[2] == f"RAY_AUTH_TOKEN_PATH=/scratch/verljob-{os.getuid()}-20-2-0/token"
+    assert words[3:] == ["/envs/my verl/bin/ray", "debug"]

@@ -48,6 +48,26 @@ def test_a_block_is_given_back(rig: Rig) -> None:
     assert [path.name for path in (rig.root / "ports").iterdir()] == ["guard"]
 
 
+def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
+    smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "20000 20100 10 3")
+
+    both = reserve(rig, f'{smaller}\n(exec 7<&-; bash -c "$AGAIN")', AGAIN=again())
+
+    assert both.stdout.split() == ["20030-20039", "20512-21023"]
+
+
+def test_a_look_for_stale_blocks_waits_for_nobody_where_there_is_none(rig: Rig) -> None:
+    done = reserve(
+        rig, f"{TAKE}\nexec 5< $VERLJOB_PORTS_FOLDER/guard; flock 5; (exec 5<&-; ports::tidy); echo $SECONDS"
+    )
+    left = [path.name for path in (rig.root / "ports").iterdir()]
+    reserve(rig, "ports::tidy")
+
+    assert int(done.stdout.split()[1]) < 3
+    assert sorted(left) == ["20000-20511", "guard"]  # nobody gave it back
+    assert [path.name for path in (rig.root / "ports").iterdir()] == ["guard"]
+
+
 def test_a_block_with_a_listener_in_it_is_passed_over(rig: Rig) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

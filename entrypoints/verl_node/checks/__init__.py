@@ -57,6 +57,7 @@ CHECKS: tuple[Check, ...] = (
     cache.gated_model_has_a_token,
     work.gpus_compute_alike,
     work.gpus_sum_together,
+    vllm.engine_generates,
 )
 BY_NAME = {check.name: check for check in CHECKS}
 

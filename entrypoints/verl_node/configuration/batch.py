@@ -28,16 +28,16 @@ def replicas(config: Config, role: str = ACTOR) -> int:
     """How many parts verl makes of a batch: the data parallel size of a role's engine, 1 where it makes no sense."""
     if config.get(f"{role}.strategy") == "megatron":
         sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-        together = math.prod(config.count(f"{role}.megatron.{size}", 1) for size in sizes)
+        together = math.prod(config.size(f"{role}.megatron.{size}") for size in sizes)
     else:
         together = ulysses(config, role)
-    return max(1, config.gpus // max(1, together))
+    return max(1, config.gpus // together)
 
 
 def ulysses(config: Config, role: str) -> int:
     """The GPUs that share a sequence; the role's own key is the older one and wins where it is set."""
-    older = config.count(f"{role}.ulysses_sequence_parallel_size", 1)
-    return older if older > 1 else config.count(f"{config.engine(role)}.ulysses_sequence_parallel_size", 1)
+    older = config.size(f"{role}.ulysses_sequence_parallel_size")
+    return older if older > 1 else config.size(f"{config.engine(role)}.ulysses_sequence_parallel_size")
 
 
 def trained(config: Config) -> list[str]:
@@ -49,6 +49,11 @@ def near(value: int, divisor: int) -> str:
     """The multiples of ``divisor`` beside ``value``, in words."""
     below = value // divisor * divisor
     return f"{below} or {below + divisor}" if below else str(divisor)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """The sizes up to ``most`` that divide ``number``; above 4096 none is looked for, whatever somebody wrote."""
+    return [size for size in range(1, min(most, number, 4096) + 1) if number % size == 0]
 
 
 def answers_divide_among_gpus(config: Config, facts: Facts) -> Iterator[Finding]:
@@ -81,8 +86,8 @@ def a_mini_batch_divides_among_replicas(config: Config, facts: Facts) -> Iterato
 
 def _shared(config: Config, key: str, parts: int, sharers: str) -> Iterator[Finding]:
     """The answers to the questions of ``key`` divide into so many parts."""
-    questions, each = config.count(key), config.count(ANSWERS, 1)
-    if questions * each % parts:
+    questions, each = config.count(key), config.size(ANSWERS)
+    if questions > 0 and questions * each % parts:
         wanted = parts // math.gcd(parts, each)
         yield error(
             key,
@@ -113,19 +118,19 @@ def micro_batches_divide_what_a_gpu_gets(config: Config, facts: Facts) -> Iterat
     """verl/workers/engine/utils.py: prepare_micro_batches asserts it for training and for log probabilities."""
     for role in trained(config):
         if not config.on(f"{role}.use_dynamic_bsz"):
-            share = config.count(f"{role}.{MINI}") * config.count(ANSWERS, 1) // replicas(config, role)
+            share = config.count(f"{role}.{MINI}") * config.size(ANSWERS) // replicas(config, role)
             yield from _divides(config, f"{role}.ppo_micro_batch_size_per_gpu", share, f"{role}.{MINI}")
     scoring = [ROLLOUT, *([REF] if config.has_a_reference else [])]
     for role in scoring:
         if not config.on(f"{role}.log_prob_use_dynamic_bsz"):
-            share = config.count(BATCH) * config.count(ANSWERS, 1) // replicas(config)
+            share = config.count(BATCH) * config.size(ANSWERS) // replicas(config)
             yield from _divides(config, f"{role}.log_prob_micro_batch_size_per_gpu", share, BATCH)
 
 
 def _divides(config: Config, key: str, share: int, whole: str) -> Iterator[Finding]:
     micro = config.count(key)
     if share > 0 and micro > 0 and share % micro:
-        best = max(size for size in range(1, min(micro, share) + 1) if share % size == 0)
+        best = divisors(share, micro)[-1]
         yield error(
             key,
             f"{key} is {micro}, and each GPU gets {share} sequences of {whole}, which is no multiple.",
@@ -165,7 +170,7 @@ def dynamic_batches_are_said_once(config: Config, facts: Facts) -> Iterator[Find
 def answers_have_others_to_be_compared_with(config: Config, facts: Facts) -> Iterator[Finding]:
     """With one answer a question the advantage is the reward itself: no baseline, and no error either."""
     estimator = config.get("algorithm.adv_estimator")
-    if estimator in COMPARING and config.count(ANSWERS, 1) < 2:
+    if estimator in COMPARING and config.size(ANSWERS) < 2:
         yield warning(
             ANSWERS,
             f"algorithm.adv_estimator={estimator} compares the answers to one question, and {ANSWERS} is 1.",

@@ -35,6 +35,10 @@ class Config:
         value = self.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
+    def size(self, key: str) -> int:
+        """The value where it counts something, else 1, which divides everything: what is none is told by sizes.py."""
+        return max(1, self.count(key, 1))
+
     def on(self, key: str) -> bool:
         """Whether it is true."""
         return self.get(key) is True
@@ -42,12 +46,12 @@ class Config:
     @property
     def gpus(self) -> int:
         """The GPUs of all nodes."""
-        return self.count("trainer.nnodes", 1) * self.per_node
+        return self.size("trainer.nnodes") * self.per_node
 
     @property
     def per_node(self) -> int:
         """The GPUs of one node."""
-        return self.count("trainer.n_gpus_per_node", 1)
+        return self.size("trainer.n_gpus_per_node")
 
     @property
     def trains_a_critic(self) -> bool:

@@ -14,6 +14,7 @@ from verl_node.configuration.facts import Config, Facts, Model
 from verl_node.configuration.finding import Finding, error, note, warning
 from verl_node.configuration.lengths import CONTEXT, longest
 from verl_node.configuration.parallel import TENSOR, rollouts_own_gpus
+from verl_node.configuration.sizes import UTILISATION, share
 
 GB = 10**9
 BYTES = {"fp32": 4, "float32": 4, "32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "16": 2}
@@ -21,7 +22,6 @@ BYTES = {"fp32": 4, "float32": 4, "32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, 
 MEGATRON_WEIGHTS, MEGATRON_GRADIENTS, MEGATRON_SPREAD = 2, 4, 12
 MOMENTS = 2  # Adam's, in the weights' own precision
 NODE_TIGHT = 0.8  # of a node's memory: the rest is Ray's object store, the data loaders and the page cache
-UTILISATION = f"{ROLLOUT}.gpu_memory_utilization"
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ def roles(config: Config, model: Model) -> list[Role]:
 def _role(config: Config, name: str, model: Model, *, learns: bool) -> Role:
     if config.get(f"{name}.strategy") == "megatron":
         engine = f"{name}.megatron"
-        split = config.count(f"{engine}.tensor_model_parallel_size", 1) * config.count(
-            f"{engine}.pipeline_model_parallel_size", 1
+        split = config.size(f"{engine}.tensor_model_parallel_size") * config.size(
+            f"{engine}.pipeline_model_parallel_size"
         )
-        weights = model.parameters * MEGATRON_WEIGHTS / max(1, split)
-        gradients = model.parameters * MEGATRON_GRADIENTS / max(1, split)
+        weights = model.parameters * MEGATRON_WEIGHTS / split
+        gradients = model.parameters * MEGATRON_GRADIENTS / split
         spread = model.parameters * MEGATRON_SPREAD / config.gpus
     else:
         engine = config.engine(name)
@@ -121,17 +121,16 @@ def memory_of_a_gpu(config: Config, facts: Facts) -> Iterator[Finding]:
 
 
 def _beside_the_rollout(config: Config, total: int, parts: list[Role]) -> Iterator[Finding]:
-    share = config.get(UTILISATION)
-    engine = config.get(f"{ROLLOUT}.name")
-    if not isinstance(share, (int, float)) or engine not in ("vllm", "sglang"):
+    part = share(config)
+    if part is None or config.get(f"{ROLLOUT}.name") not in ("vllm", "sglang"):
         return
     at_start, later = (sum(getattr(part, state) for part in parts) for state in ("idle_at_start", "idle"))
     most = int((total - later) / total * 100) / 100
-    if at_start + share * total > total or later + share * total > total:
-        make = error if at_start + share * total > total else warning
+    if at_start + part * total > total or later + part * total > total:
+        make = error if at_start + part * total > total else warning
         yield make(
             UTILISATION,
-            f"{UTILISATION} {share} is {_gb(share * total)} of a GPU's {_gb(total)}, and {_gb(later)} of it stay with "
+            f"{UTILISATION} {part} is {_gb(part * total)} of a GPU's {_gb(total)}, and {_gb(later)} of it stay with "
             "what is trained.",
             f"Say {UTILISATION}={most:.2f} or less, or offload: {config.engine(ACTOR)}.param_offload=true and "
             "optimizer_offload=true.",
@@ -140,26 +139,22 @@ def _beside_the_rollout(config: Config, total: int, parts: list[Role]) -> Iterat
 
 def room_for_keys_and_values(config: Config, facts: Facts) -> Iterator[Finding]:
     """vLLM ends with `No available memory for the cache blocks` where not one sequence has room."""
-    share = config.get(UTILISATION)
-    if (
-        facts.model is None
-        or not isinstance(share, (int, float))
-        or config.get(f"{ROLLOUT}.name") not in ("vllm", "sglang")
-    ):
+    part, context = share(config), config.count(CONTEXT) or longest(config)
+    by_engine = config.get(f"{ROLLOUT}.name") in ("vllm", "sglang")
+    if facts.model is None or part is None or context < 1 or not by_engine:
         return
-    group = max(1, config.count(TENSOR, 1))
+    group = config.size(TENSOR)
     weights = facts.model.parameters * BYTES.get(str(config.get(f"{ROLLOUT}.dtype")), 2) / group
     token = facts.model.kv_bytes_per_token / min(group, facts.model.kv_heads)
-    context = config.count(CONTEXT) or longest(config)
     said = f"memory of the rollout on each GPU: weights {_gb(weights)}, and {token / 1000:.1f} kB a token of its cache"
     if facts.gpu_memory is None:
         yield note(ROLLOUT, f"{said}.")
         return
-    cache = share * facts.gpu_memory - weights
+    cache = part * facts.gpu_memory - weights
     if cache < token * context:
         yield error(
             UTILISATION,
-            f"{UTILISATION} {share} is {_gb(share * facts.gpu_memory)} of a GPU, its weights take {_gb(weights)}, and "
+            f"{UTILISATION} {part} is {_gb(part * facts.gpu_memory)} of a GPU, its weights take {_gb(weights)}, and "
             f"keys and values of one sequence of {context} tokens {_gb(token * context)}.",
             f"Raise {UTILISATION} or {TENSOR}.",
         )

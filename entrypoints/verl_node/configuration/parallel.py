@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verl_node.configuration.batch import ACTOR, REF, ROLLOUT, trained, ulysses
+from verl_node.configuration.batch import ACTOR, REF, ROLLOUT, divisors, trained, ulysses
 from verl_node.configuration.facts import Config, Facts
 from verl_node.configuration.finding import Finding, error
 
@@ -13,26 +13,26 @@ TENSOR, DATA = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.data_paralle
 
 def rollouts_own_gpus(config: Config) -> int:
     """GPUs that only generate (trainer.v1.trainer_mode=separate_async), 0 where the rollout shares the trainer's."""
-    return config.count(f"{ROLLOUT}.nnodes") * config.count(f"{ROLLOUT}.n_gpus_per_node")
+    return max(0, config.count(f"{ROLLOUT}.nnodes")) * max(0, config.count(f"{ROLLOUT}.n_gpus_per_node"))
 
 
 def a_tensor_parallel_group_stays_on_its_node(config: Config, facts: Facts) -> Iterator[Finding]:
     """Between nodes each layer would wait for the network; verl asserts part of it, after the models are loaded."""
-    group, node = config.count(TENSOR, 1), config.per_node
+    group, node = config.size(TENSOR), config.per_node
     if group > node:
         yield error(TENSOR, f"{TENSOR} is {group}, and a node has {node} GPUs.", f"Say {TENSOR}={node} or less.")
-    elif node % max(1, group):
-        fits = max(size for size in range(1, group + 1) if node % size == 0)
+    elif node % group:
+        fits = divisors(node, group)[-1]
         yield error(TENSOR, f"{TENSOR} {group} does not divide the {node} GPUs of a node.", f"Say {TENSOR}={fits}.")
 
 
 def rollout_replicas_use_every_gpu(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/workers/engine_workers.py: rollout world_size is not divisible by infer_world_size."""
-    replica = config.count(TENSOR, 1) * config.count(DATA, 1)
+    replica = config.size(TENSOR) * config.size(DATA)
     gpus = rollouts_own_gpus(config) or config.gpus
-    if config.count(TENSOR, 1) <= config.per_node and gpus % max(1, replica):
+    if config.size(TENSOR) <= config.per_node and gpus % replica:
         yield error(
-            DATA if config.count(DATA, 1) > 1 else TENSOR,
+            DATA if config.size(DATA) > 1 else TENSOR,
             f"A rollout replica takes {replica} GPUs ({TENSOR} * {DATA}), and {gpus} are no multiple of it.",
             f"Choose sizes whose product divides {gpus}.",
         )
@@ -42,12 +42,10 @@ def attention_heads_divide(config: Config, facts: Facts) -> Iterator[Finding]:
     """vLLM and SGLang refuse to split a head; keys and values are copied where a group is larger than their number."""
     if facts.model is None:
         return
-    model, group = facts.model, config.count(TENSOR, 1)
+    model, group = facts.model, config.size(TENSOR)
     kv_fits = model.kv_heads % group == 0 or group % model.kv_heads == 0
-    if model.heads % max(1, group) or not kv_fits:
-        sizes = [
-            size for size in range(1, config.per_node + 1) if model.heads % size == 0 and config.per_node % size == 0
-        ]
+    if model.heads % group or not kv_fits:
+        sizes = [size for size in divisors(config.per_node, config.per_node) if model.heads % size == 0]
         yield error(
             TENSOR,
             f"{TENSOR} {group} does not divide the model's {model.heads} attention heads ({model.kv_heads} for keys).",
@@ -74,7 +72,7 @@ def sequence_parallel_divides_heads(config: Config, facts: Facts) -> Iterator[Fi
     """verl/models/transformers/monkey_patch.py asserts it."""
     for role in _by_fsdp(config) if facts.model else ():
         group = ulysses(config, role)
-        if facts.model is not None and facts.model.heads % max(1, group):
+        if facts.model is not None and facts.model.heads % group:
             key = f"{config.engine(role)}.ulysses_sequence_parallel_size"
             yield error(
                 key, f"{key} {group} does not divide the model's {facts.model.heads} heads.", "Choose a size that does."
@@ -102,9 +100,9 @@ def megatron_divides(config: Config, facts: Facts) -> Iterator[Finding]:
         if config.get(f"{role}.strategy") != "megatron":
             continue
         names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-        sizes = [config.count(f"{role}.megatron.{name}", 1) for name in names]
+        sizes = [config.size(f"{role}.megatron.{name}") for name in names]
         together = sizes[0] * sizes[1] * sizes[2]
-        if together <= 0 or config.gpus % together:
+        if config.gpus % together:
             yield error(
                 f"{role}.megatron.{names[0]}",
                 f"{role}.megatron: tensor {sizes[0]} * pipeline {sizes[1]} * context {sizes[2]} does not divide "

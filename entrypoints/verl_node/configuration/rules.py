@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from verl_node.configuration import batch, lengths, memory, parallel, places
+from verl_node.configuration import batch, lengths, memory, parallel, places, sizes
 from verl_node.configuration.facts import Config, Facts
 from verl_node.configuration.finding import Finding
 
 Rule = Callable[[Config, Facts], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
+    sizes.sizes_are_above_zero,
+    sizes.the_rollouts_share_is_a_part,
     batch.answers_divide_among_gpus,
     batch.a_mini_batch_is_no_larger_than_the_batch,
     batch.a_mini_batch_divides_among_replicas,

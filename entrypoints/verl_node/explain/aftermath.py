@@ -21,13 +21,16 @@ _LIFE = re.compile(
 # Nor is it life when the others end, with as much INFO as they began.
 _ENDING = re.compile(rb"(?i)\b(?:exit|terminat|shut|clos|kill|dead|died|leak|abort|clean)")
 _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
+_DONE = b"Final validation metrics: "
+"""verl's last word, after its last checkpoint (ray_trainer.py: fit); then its workers are only taken down."""
 # One that nobody printed a traceback for; Ray's and torch's words may stand before it.
 EXCEPTION = re.compile(
     rb"(?m)^(?:[^()\n]{0,9}\([^()\n]{0,80}\)(?:\x1b\[0m)? |\[rank\d+\]: )*"
     rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)$"
 )
 BADLY = re.compile(
-    rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]|srun: error"
+    rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]"
+    rb"|srun: error(?!: (?:ioctl\(|.*(?:[Rr]etry|[Ii]gnor)))"
     rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
     rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED"
     rb"|Segmentation fault|Fatal Python error).*$"
@@ -69,9 +72,12 @@ def last_step(path: Path) -> int | None:
 
 
 def ended_well(hit: Hit) -> bool:
-    """Tell whether the last lines of a log, after this one, say that the job ended well."""
+    """Tell whether a log's last lines say that the job ended well: after this one, or before it and no step since."""
     text = tail(hit.log.path)
     begin = hit.log.path.stat().st_size - len(text)
+    done = text.rfind(_DONE)
+    if done >= 0 and hit.offset > begin + done > (last_step(hit.log.path) or -1):
+        return True
     return any(begin + found.start() > hit.offset for found in _WELL.finditer(text))
 
 

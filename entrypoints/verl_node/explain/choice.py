@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from verl_node.explain import aftermath, scan
+from verl_node.explain import aftermath, scan, unruled
 from verl_node.explain.outcome import Verdict
-from verl_node.explain.report import Explanation, of_ending, of_hit, of_nothing, of_verdict
+from verl_node.explain.report import Explanation, of_nothing, of_rule, of_verdict
 from verl_node.explain.rules import Rule
 from verl_node.explain.scan import Hit, Scanned
 
@@ -23,11 +23,17 @@ def explanation(
     if chosen is None and verdict is not None:
         told = of_verdict(verdict)
     elif chosen is not None:
-        told = of_hit(chosen, hosts, consequences=_consequences(chosen, hits))
+        told = _of_hit(chosen, hosts, _consequences(chosen, hits))
     else:
-        told = of_ending(scanned.logs)
+        told = unruled.of_ending(scanned.logs, hosts)
     left = scanned.total_bytes - scanned.read_bytes
     return replace(told, unread_bytes=left) if left > 0 else told
+
+
+def _of_hit(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
+    if hit.rule is None:
+        return unruled.of_exception(hit, hosts, consequences)
+    return of_rule(hit, hit.rule, hosts, consequences)
 
 
 def _choose(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:

@@ -6,7 +6,8 @@ import re
 import sys
 from itertools import groupby
 
-from verl_node.explain import rules
+from verl_node.explain import places, rules
+from verl_node.explain.places import Place
 from verl_node.explain.rules import Rule
 
 _SHOWN = 160
@@ -31,13 +32,30 @@ _LEVELS = {
 }
 
 
+_PLACES = (
+    "It gets the class of the part in which it failed, and the report says so: a guess by structure. "
+    "The first row that fits is taken; frames are looked at from the innermost outwards."
+)
+_BY = {
+    "exception": "its words",
+    "importing": "a frame that imports",
+    "frame": "a frame",
+    "raised": "the innermost frame",
+    "writer": "who said it",
+    "otherwise": "its words, last",
+    "refusal": "a launcher's words",
+    "line": "a line of a log that ends badly",
+}
+_HEAD = ("| told by | such as | class | what it says |", "|---|---|---|---|")
+
+
 def page() -> str:
-    """Return what is said of every rule, by class in the order of the headings."""
+    """Return what is said of every rule, by class in the order of the headings, and of what no rule knows."""
     table = sorted(rules.load(), key=lambda rule: list(_HEADINGS).index(rule.kind))
     parts = []
     for kind, group in groupby(table, key=lambda rule: rule.kind):
         parts += [f"## {_HEADINGS[kind]} (`{kind}`)", *map(_entry, group)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "## What no rule knows", _PLACES, "\n".join([*_HEAD, *map(_row, places.load())])])
 
 
 def _entry(rule: Rule) -> str:
@@ -47,6 +65,11 @@ def _entry(rule: Rule) -> str:
     fix = re.sub(r"\{(\w+)\}", r"*\1*", rule.fix)
     links = ", ".join(_link(reference) for reference in rule.references[1:])
     return f"### {rule.id}\n\n```\n{shown}\n```\n\n{cause}{_LEVELS[rule.level]}\n\n**Fix:** {fix} ({links})"
+
+
+def _row(place: Place) -> str:
+    shown = place.example if len(place.example) <= _SHOWN else f"{place.example[:_SHOWN]} …"
+    return f"| {_BY[place.by]} | `{shown}` | `{place.kind}` | {place.what} |"
 
 
 def _link(reference: str) -> str:

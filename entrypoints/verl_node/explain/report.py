@@ -7,17 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl_node.explain import aftermath, lines, tracebacks
+from verl_node.explain import lines
 from verl_node.explain.outcome import Verdict
+from verl_node.explain.rules import Rule
 from verl_node.explain.scan import Hit
-from verl_node.explain.sources import Log
 from verl_node.masking import masked
 
 PAGE = "docs/troubleshooting.md"
 _LONGEST = 2000
 _COUNTED_BYTES = 64 << 20
 _ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
-_UNKNOWN_FIX = "Read what stands before this line; when it is clear, it may become a rule (" + PAGE + ", its end)."
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Explanation:
     rule: str = ""
     consequences: tuple[str, ...] = ()
     unread_bytes: int = 0
+    traceback: tuple[str, ...] = ()
 
     def json(self) -> str:
         """Return it as one JSON object."""
@@ -56,6 +56,7 @@ class Explanation:
             ("first failure", f"{self.kind}: {self.cause}"),
             ("where", f"{self.host}, {where}" if self.host and where else self.host or where),
             ("line", self.line),
+            ("traceback", f"\n{'':<14}".join(self.traceback)),
             ("fix", self.fix),
             ("read", ", ".join(self.references)),
             ("seen too", ", ".join(self.consequences)),
@@ -64,27 +65,19 @@ class Explanation:
         return "\n".join(f"{name:<14}{value}" for name, value in rows if value)
 
 
-def of_hit(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
-    """Return what a line tells."""
-    line = _clean(hit.line)
-    if hit.rule is None:
-        kind, rule = "unknown", ""
-        references: tuple[str, ...] = (PAGE,)
-        cause, fix = f"No rule knows this failure; the first exception is {line}", _UNKNOWN_FIX
-    else:
-        kind, rule = hit.rule.kind, hit.rule.id
-        references = hit.rule.references
-        cause, fix = (masked(words) for words in hit.rule.words(hit.line))
+def of_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
+    """Return what a line tells that a rule knows."""
+    cause, fix = (masked(words) for words in rule.words(hit.line))
     return Explanation(
-        kind,
+        rule.kind,
         cause,
-        _host(hit, hosts),
+        host(hit, hosts),
         str(hit.log.path),
-        line,
+        clean(hit.line),
         fix,
-        references,
-        number=_number(hit),
-        rule=rule,
+        rule.references,
+        number=number(hit),
+        rule=rule.id,
         consequences=tuple(consequences),
     )
 
@@ -95,35 +88,19 @@ def of_verdict(verdict: Verdict) -> Explanation:
     return Explanation(verdict.kind, cause, verdict.host, verdict.file, told, fix, ("docs/faults.md",))
 
 
-def of_ending(logs: Sequence[Log]) -> Explanation:
-    """Return an exception that no traceback leads to, or that a log ends badly and nothing says why, or nothing."""
-    for log in (log for log in logs if log.first):
-        tail = aftermath.tail(log.path)
-        raised = next((found for found in aftermath.EXCEPTION.finditer(tail) if tracebacks.tells(found[1])), None)
-        if raised:
-            hit = Hit(log, log.path.stat().st_size - len(tail) + raised.start(), raised[0], None, None)
-            if aftermath.survived(hit) is None and not aftermath.ended_well(hit):
-                return of_hit(hit, {}, ())
-        found = aftermath.BADLY.search(tail)
-        if found:
-            line = _clean(found[0])
-            cause = "A process ended badly, and no line before it says why."
-            return Explanation("unknown", cause, log.host, str(log.path), line, _UNKNOWN_FIX, (PAGE,))
-    return of_nothing()
-
-
 def of_nothing() -> Explanation:
     """Return that nothing failed."""
     return Explanation("none", "No failure was found.", "", "", "", "", ())
 
 
-def _host(hit: Hit, hosts: Mapping[str, str]) -> str:
+def host(hit: Hit, hosts: Mapping[str, str]) -> str:
+    """Return the host that a line was written on, in the job's own words for it where they are known."""
     named = lines.host(hit.line)
     return hosts.get(named, named) or hit.log.host
 
 
-def _number(hit: Hit) -> int:
-    """The line's number in its file, from 1; 0 far down a large one, where counting would take as long as reading."""
+def number(hit: Hit) -> int:
+    """Return the line's number in its file, from 1; 0 far down a large one: counting would take as long as reading."""
     count, left = 1, hit.offset
     if left > _COUNTED_BYTES:
         return 0
@@ -135,6 +112,7 @@ def _number(hit: Hit) -> int:
     return count
 
 
-def _clean(line: bytes) -> str:
+def clean(line: bytes) -> str:
+    """Return a line of a log as people may see it: without colours and secrets, and not endless."""
     text = _ANSI.sub("", line.decode("utf-8", "replace")).strip()
     return masked(text if len(text) <= _LONGEST else text[:_LONGEST] + " …")

@@ -1,0 +1,120 @@
+"""Where a failure happened that no rule knows: places.yaml, one entry a part of the stack that can be told from a line.
+
+A guess by structure, and the explanation says so: the class is the part in which it was raised, not its cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from verl_node.explain import lines, tracebacks
+
+FILE = Path(__file__).parent / "places.yaml"
+WAYS = ("exception", "importing", "frame", "raised", "writer", "otherwise", "refusal", "line")
+_LINE = re.compile(rb"(?m)^.+$")
+_METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of the stack, and what tells that a failure is its: ``by`` is one of WAYS."""
+
+    id: str
+    by: str
+    kind: str
+    pattern: re.Pattern[str]
+    what: str
+    fix: str
+    references: tuple[str, ...]
+    example: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A failure's place, and by which words of the log it is that."""
+
+    place: Place
+    told: str
+
+
+def of_exception(line: bytes, traceback: Sequence[str]) -> Placed | None:
+    """Return the place of an exception by its line and the traceback before it, None where nothing tells."""
+    return next(_tellings(line, traceback), None)
+
+
+def of_tail(tail: bytes, *, ended_badly: bool) -> Iterator[tuple[re.Match[bytes], Placed]]:
+    """Return lines of a log's end that are no exceptions: what a launcher or a library says of itself, surest first."""
+    for place in _by("refusal", *(["line"] if ended_badly else [])):
+        for found in _LINE.finditer(tail):
+            if place.pattern.search(_text(found[0])):
+                yield found, Placed(place, "its own words")
+
+
+def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
+    text, calls = _text(line), tracebacks.frames(traceback)
+    words = f"its words, {text.partition(':')[0].strip()}"
+    yield from (Placed(place, words) for place in _by("exception") if place.pattern.search(text))
+    imported = _imported(calls)
+    yield from (
+        Placed(place, f"{imported}, while it was imported")
+        for place in _by("importing")
+        if imported and place.pattern.search(imported)
+    )
+    innermost = next((call for call in reversed(calls) if not call.pythons_own), None)
+    for call in reversed(calls):
+        where = f"{call.path} in {call.function}"
+        for place in _by("frame", *(["raised"] if call is innermost else [])):
+            if place.pattern.search(where):
+                yield Placed(place, str(call))
+    writer = _writer(line, traceback)
+    yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
+    yield from (Placed(place, words) for place in _by("otherwise") if place.pattern.search(text))
+
+
+def _imported(calls: Sequence[tracebacks.Frame]) -> str:
+    """Return the module that was being imported by another, empty where none was: a program's own is no import."""
+    others = [call for call in calls if not call.pythons_own]
+    return next((call.path for call in reversed(others[1:]) if call.function == "<module>"), "")
+
+
+def _writer(line: bytes, traceback: Sequence[str]) -> str:
+    """Return who says it: the process that wrote the line, and the method of Ray's actor that it came from."""
+    methods = [found[0] for found in map(_METHOD.search, traceback) if found]
+    return f"{lines.writer(line).decode('utf-8', 'replace').strip()} {methods[-1] if methods else ''}".strip()
+
+
+def _text(line: bytes) -> str:
+    return lines.bare(line).decode("utf-8", "replace").strip()
+
+
+def _by(*ways: str) -> list[Place]:
+    return [place for place in load() if place.by in ways]
+
+
+@lru_cache(maxsize=1)
+def load() -> tuple[Place, ...]:
+    """Return all places, in the order in which they are tried."""
+    entries = yaml.load(FILE.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  safe
+    return tuple(map(_place, entries))
+
+
+def _place(entry: Mapping[str, Any]) -> Place:
+    return Place(
+        id=entry["id"],
+        by=entry["by"],
+        kind=entry["kind"],
+        pattern=re.compile(entry["pattern"]),
+        what=entry["what"],
+        fix=entry["fix"],
+        references=tuple(entry["references"]),
+        example=entry["example"],
+        source=entry["source"],
+    )

@@ -1,0 +1,78 @@
+"""What is said of a failure that no rule knows: where it happened, by its traceback or its words, and the traceback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from verl_node.explain import aftermath, places, tracebacks
+from verl_node.explain.places import Placed
+from verl_node.explain.report import PAGE, Explanation, clean, host, number, of_nothing
+from verl_node.explain.scan import TRACEBACK_BYTES, Hit
+from verl_node.explain.sources import Log
+
+_SHOWN_LINES = 12
+_AFTER_BYTES = 4 << 10
+_READ_ON = f"read what stands before this line; when it is clear, it may become a rule ({PAGE})."
+
+
+def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
+    """Return what an exception tells, placed by what led to it."""
+    traceback = tracebacks.leading_to(_before(hit), hit.line) or tracebacks.following(_after(hit))
+    placed = places.of_exception(hit.line, traceback)
+    shown = tuple(clean(line.encode()) for line in traceback[-_SHOWN_LINES:])
+    told = _told(hit, hosts, f"the first exception is {clean(hit.line)}", placed)
+    return replace(told, consequences=tuple(consequences), traceback=shown)
+
+
+def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
+    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or none."""
+    for log in (log for log in logs if log.first):
+        tail = aftermath.tail(log.path)
+        raised = (found for found in aftermath.EXCEPTION.finditer(tail) if tracebacks.tells(found[1]))
+        if (hit := _lasting(log, tail, next(raised, None))) is not None:
+            return of_exception(hit, hosts)
+        badly = aftermath.BADLY.search(tail)
+        for found, placed in places.of_tail(tail, ended_badly=badly is not None):
+            if (hit := _lasting(log, tail, found)) is not None:
+                return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
+        if badly:
+            hit = Hit(log, log.path.stat().st_size - len(tail) + badly.start(), badly[0], None, None)
+            return _told(hit, hosts, "a process ended badly, and no line before it says why", None)
+    return of_nothing()
+
+
+def _lasting(log: Log, tail: bytes, found: re.Match[bytes] | None) -> Hit | None:
+    """Return the place of a line in a log, None where the job lived on after it."""
+    if found is None:
+        return None
+    hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
+    return None if aftermath.survived(hit) is not None or aftermath.ended_well(hit) else hit
+
+
+def _told(hit: Hit, hosts: Mapping[str, str], seen: str, placed: Placed | None) -> Explanation:
+    if placed is None:
+        kind, cause, fix = "unknown", f"No rule knows this failure; {seen}", _READ_ON.capitalize()
+    else:
+        kind = placed.place.kind
+        where = f"by where it failed it is {kind}'s, {placed.place.what}: {placed.told}"
+        cause, fix = f"No rule knows this failure; {where}; {seen}", f"{placed.place.fix} Else {_READ_ON}"
+    references = (PAGE, *(placed.place.references if placed else ()))
+    file, line = str(hit.log.path), clean(hit.line)
+    return Explanation(kind, cause, host(hit, hosts), file, line, fix, references, number=number(hit))
+
+
+def _before(hit: Hit) -> bytes:
+    """Return what stands before a line, as far as a traceback may begin."""
+    begin = max(hit.offset - TRACEBACK_BYTES, 0)
+    with hit.log.path.open("rb") as file:
+        file.seek(begin)
+        text = file.read(hit.offset - begin)
+    return text.partition(b"\n")[2] if begin else text
+
+
+def _after(hit: Hit) -> bytes:
+    with hit.log.path.open("rb") as file:
+        file.seek(hit.offset + len(hit.line))
+        return file.read(_AFTER_BYTES).partition(b"\n")[2]
