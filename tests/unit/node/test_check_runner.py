@@ -70,6 +70,28 @@ def test_one_that_hangs_is_named_and_holds_up_nobody(tmp_path: Path) -> None:
     assert "What fifo is for." in found["fifo"].wanted
 
 
+def test_a_check_that_got_no_core_has_that_time_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "waited_for_a_core_s", lambda _: 2.0)
+
+    assert outcomes(made("starved", after(0.6), 0.3))["starved"].severity == "ok"
+
+
+def test_waiting_for_a_core_is_what_a_busy_neighbour_on_the_same_core_causes() -> None:
+    core = next(iter(os.sched_getaffinity(0)))
+    busy = [sys.executable, "-c", "while True: pass"]
+    pair = [subprocess.Popen(busy, preexec_fn=lambda: os.sched_setaffinity(0, {core})) for _ in range(2)]  # noqa: PLW1509
+    try:
+        deadline = time.monotonic() + 20
+        while not all(runner.waited_for_a_core_s(one.pid) > 0.2 for one in pair):
+            assert time.monotonic() < deadline, [runner.waited_for_a_core_s(one.pid) for one in pair]
+            time.sleep(0.1)
+    finally:
+        for one in pair:
+            one.kill()
+            one.wait()
+    assert runner.waited_for_a_core_s(pair[0].pid) == 0.0
+
+
 def test_what_a_check_started_is_gone_with_it(tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     script = f"import os, pathlib; pathlib.Path({str(marker)!r}).write_text(str(os.getpid())); {DEAF}"
