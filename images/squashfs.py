@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import shlex
 import shutil
 import subprocess
@@ -32,13 +33,16 @@ def make(archive: Path, config: Mapping[str, Any], created_s: int, target: Path)
     """
     if not shutil.which("mksquashfs"):
         raise ToolMissing("mksquashfs", "squashfs-tools")
-    flags = ["-tar", "-quiet", "-no-progress", "-noappend", *COMPRESSION, "-mkfs-time", str(created_s)]
+    flags = ["-tar", "-quiet", "-no-progress", "-noappend", *COMPRESSION]
     argv = ["mksquashfs", "-", str(target), *flags, "-root-mode", "755", "-root-uid", "0", "-root-gid", "0"]
+    # The file's own time and the latest of its tree. mksquashfs 4.5 dates the root of what it reads as a tar by the
+    # clock, whatever -root-time says.
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(created_s)}
     own = settings(config)
     added = list(own)
     with (
         tempfile.TemporaryFile() as said,
-        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT) as packer,
+        subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT) as packer,
     ):
         assert packer.stdin
         with suppress(BrokenPipeError):  # it has all it wants, before tar's padding, or ended and said why

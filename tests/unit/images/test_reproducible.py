@@ -36,7 +36,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "123")
-    monkeypatch.setattr(reproducible, "local", lambda _: SimpleNamespace(id=f"sha256:{ID}"))
+    monkeypatch.setattr(reproducible, "get", lambda _: SimpleNamespace(id=f"sha256:{ID}"))
     return tmp_path / "log"
 
 
