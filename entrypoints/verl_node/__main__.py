@@ -21,7 +21,7 @@ from verl_node.node import Node
 from verl_node.result import Verdict
 from verl_node.settings import Settings
 from verl_node.signals import Signals
-from verl_node.wait import unless
+from verl_node.wait import ended, unless
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             node.begin_checks()
         except NodeError as error:
             return _refuse(error)
-        return asyncio.run(_live(node))
+        # The loop is not closed: that waits for threads, and one may look at a driver that never answers.
+        return asyncio.new_event_loop().run_until_complete(_live(node))
 
 
 async def _live(node: Node) -> int:
@@ -58,6 +59,7 @@ async def _live(node: Node) -> int:
         verdict = replace(verdict, cause=f"{strain.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
     await ending.conclude(node, verdict)
     await ending.explain(node, verdict)
+    await ended(asyncio.all_tasks() - {asyncio.current_task()})
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code
@@ -111,4 +113,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    CODE = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(CODE)  # for the same threads

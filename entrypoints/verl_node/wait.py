@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_AGAIN_S = 1.0
 
 
 class Deadline:
@@ -56,6 +57,18 @@ async def unless(*watchers: Coroutine[Any, Any, None], story: Coroutine[Any, Any
                 failed.result()
         return main.result()
     finally:
-        for task in (main, *watching):
+        await ended({main, *watching})
+
+
+async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until all have ended, whatever they ended with.
+
+    Once is not enough: before Python 3.12 `asyncio.wait_for` swallows a cancellation that comes in the very moment of
+    what it waits for, and a loop around it goes on.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
             task.cancel()
-        await asyncio.gather(main, *watching, return_exceptions=True)
+        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)  # so that asyncio misses nobody who asks for them
