@@ -53,15 +53,23 @@ async def _until_it_ends(descriptor: int, readable: asyncio.Event) -> None:
         if signs is not None:
             silent = 0
         readable.clear()
-        try:
-            await asyncio.wait_for(readable.wait(), _SIGN_S)
-        except asyncio.TimeoutError:
+        if not await _set(readable, _SIGN_S):
             silent += silent >= 0
         if silent >= _SILENT_SIGNS:
             raise ClusterLost(
                 f"node.sh of this node gave no sign of life for {_SILENT_SIGNS * _SIGN_S:.0f} s: it is stopped.",
                 fix="Look for who sent it SIGSTOP (kill -STOP, scontrol suspend).",
             )
+
+
+async def _set(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for it. Not by `asyncio.wait_for`, which may swallow a cancellation that comes with the event (3.11)."""
+    waiter = asyncio.ensure_future(event.wait())
+    try:
+        done, _ = await asyncio.wait({waiter}, timeout=timeout_s)
+    finally:
+        waiter.cancel()
+    return bool(done)
 
 
 def _read(descriptor: int) -> bytes | None:

@@ -119,6 +119,27 @@ def test_a_watcher_that_misses_its_cancellation_is_cancelled_again() -> None:
     assert time.monotonic() - began < 5
 
 
+def test_a_lease_is_let_go_at_once_also_in_the_moment_of_a_sign(tmp_path: Path) -> None:
+    """Signs come here by the millisecond; with `asyncio.wait_for` Python 3.11 was held up in most of these ends."""
+    os.mkfifo(tmp_path / "lease")
+    holder = os.open(tmp_path / "lease", os.O_RDWR)
+    sign = f"import os, time\nwhile True: os.write({holder}, b'.'); time.sleep(0.001)"
+
+    async def story(number: int) -> int:
+        await asyncio.sleep(number % 7 / 1000)
+        return number
+
+    with subprocess.Popen([sys.executable, "-c", sign], pass_fds=[holder]) as signs:
+        try:
+            began = time.monotonic()
+            for number in range(60):
+                assert asyncio.run(unless(lease.watch(tmp_path / "lease"), story=story(number))) == number
+            assert time.monotonic() - began < 10
+        finally:
+            signs.kill()
+            os.close(holder)
+
+
 def test_a_wait_tells_whether_the_deadline_came_first() -> None:
     assert asyncio.run(until(lambda: True, deadline=Deadline(0)))
     assert not asyncio.run(until(lambda: False, deadline=Deadline(0.01), poll_s=0.001))
