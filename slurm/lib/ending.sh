@@ -11,10 +11,8 @@ ending::judge() {
     fi
     rundir::verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
     # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals whom it saw in /proc just then.
-    if [[ -n $ENDING && ${VERDICT[origin]} == outside ]]; then
-        VERDICT[code]=143
-        ending::_who
-    elif [[ ${VERDICT[origin]} == signal && -n $ENDING ]]; then
+    if [[ -n $ENDING && ${VERDICT[origin]} != self ]]; then
+        [[ ${VERDICT[origin]} != outside ]] || VERDICT[code]=143
         ending::_who
     elif [[ ${VERDICT[origin]} == signal && -n $STEP_FAULT$silent ]]; then
         fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"

@@ -79,6 +79,7 @@ class Run:
 
     async def _read(self, reader: asyncio.StreamReader, answered: dict[str, Outcome]) -> bool:
         """Take answers until all that have time left are there; tell whether the child ended by itself."""
+        starved_s = 0.0  # looked up when time is over, and not for every answer
         while True:
             late = [check.limit_s for check in self._checks if check.name not in answered]
             late += [] if self.facts else [facts.LIMIT_S]
@@ -86,9 +87,11 @@ class Run:
                 return True
             allowed_s = max(late)
             try:
-                line = await asyncio.wait_for(reader.readline(), max(0.0, self._left_s(allowed_s)))
+                left_s = self._left_s(allowed_s + starved_s)
+                line = await asyncio.wait_for(reader.readline(), max(_PATIENCE_S if starved_s else 0.0, left_s))
             except asyncio.TimeoutError:
-                if self._left_s(allowed_s) > 0:
+                starved_s = waited_for_a_core_s(self._process)
+                if self._left_s(allowed_s + starved_s) > 0:
                     continue
                 return False
             if not line:
@@ -100,8 +103,8 @@ class Run:
                 answered[told["check"]] = Outcome(host=self._host, **told)
 
     def _left_s(self, allowed_s: float) -> float:
-        """What is left of a limit. The time in which a busy machine gave the checks no core does not count."""
-        return min(allowed_s + waited_for_a_core_s(self._process), self._stop_s) - (time.monotonic() - self._began)
+        """What is left of a limit. It grows by the time in which a busy machine gave the checks no core."""
+        return min(allowed_s, self._stop_s) - (time.monotonic() - self._began)
 
     def _silent(self, check: Check, ended: bool) -> Outcome:
         if ended:  # its thread printed a traceback
