@@ -37,8 +37,13 @@ with later("images.", "slurm."):
     from slurm import testbed
 
 ROOT = Path(__file__).parent
-SUITES = ["lint", "unit", "shell", "image", "cluster"]
-WAITING = ["lint", "unit", "shell"]
+STAGES = [
+    (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
+    # In the order of their names: the build of verl.cpu is asked for first, and beside it what does not wait for it.
+    (["image"], ["--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder"]),
+    (["cluster"], []),
+]
+SUITES = [suite for stage, _ in STAGES for suite in stage]
 PYTEST = [sys.executable, "-m", "pytest"]
 
 # A task that is asked to end takes down what it started. Set here since a shell starts background tasks deaf to INT.
@@ -405,23 +410,26 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
 
 
 def _pytest(suites: list[str]) -> None:
-    """Run pytest over the suites that wait more than they work, file beside file, then become it for the others.
+    """Run pytest over the suites in stages: what can share the machine does, file beside file.
 
-    Those have the machine for themselves, and start only where the first have passed.
+    The cluster's tests have limits of time and the machine for themselves. A stage starts where the one before passed;
+    this process becomes the last, so that an interrupt reaches its fixtures once.
     """
+    if unknown := set(suites) - set(SUITES):
+        raise Exit(f"There is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}.", code=2)
     os.chdir(ROOT)
-    waiting = [f"tests/{suite}" for suite in suites if suite in WAITING]
-    working = [f"tests/{suite}" for suite in suites if suite not in WAITING]
-    if waiting:
-        with subprocess.Popen([*PYTEST, "--numprocesses=4", "--dist=loadfile", *waiting]) as child:
+    chosen = [([suite for suite in stage if suite in suites], flags) for stage, flags in STAGES]
+    stages = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in stage)] for stage, flags in chosen if stage]
+    for argv in stages[:-1]:
+        with subprocess.Popen(argv) as child:
             try:
                 code = child.wait()
             except KeyboardInterrupt:  # it takes down what its fixtures started
                 child.terminate()
                 raise
-        if code or not working:
+        if code:
             raise Exit(code=code)
-    os.execv(sys.executable, [*PYTEST, *working])  # noqa: S606
+    os.execv(sys.executable, stages[-1])  # noqa: S606
 
 
 @task(

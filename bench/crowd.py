@@ -1,22 +1,18 @@
-"""A Slurm cluster of many nodes in one container, with a stand-in for Ray: where bench/growth.py launches."""
+"""A Slurm cluster of many nodes on one machine, with a stand-in for Ray: where bench/growth.py launches."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-import docker
-
-from slurm.testbed import compose
-from slurm.testbed.hosts import Host
 from slurm.testbed.waiting import wait_until
 
 FOLDER = Path(__file__).parent
 CHECKOUT = FOLDER.parent
-IMAGE = "verljob-bench-host"
 HOME = "/home/submitter"
 SITE, WORK = f"{HOME}/ray", f"{HOME}/verljob"
 SUBMITTER = "submitter"
@@ -42,7 +38,7 @@ python3 -m compileall -q "$site" verljob"""
 
 @dataclass(frozen=True)
 class Launch:
-    """From sbatch to the check: seconds, CPU seconds of the whole container, and RPCs to slurmctld."""
+    """From sbatch to the check: seconds, CPU seconds of the whole cluster, and RPCs to slurmctld."""
 
     seconds: float
     cpu_s: float
@@ -53,43 +49,51 @@ class LaunchFailed(Exception):
     """A launch that did not come to its check."""
 
 
+class Said(Protocol):
+    """What a command said."""
+
+    @property
+    def stdout(self) -> str: ...
+
+
+class Machine(Protocol):
+    """Where the cluster is: bench/container.py, bench/root.py. ``run`` and ``put`` are as in slurm/testbed/hosts.py."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str = ...,
+        folder: str = ...,
+        environment: Mapping[str, str] | None = ...,
+        timeout_s: float = ...,
+        check: bool = ...,
+    ) -> Said: ...
+
+    def put(self, sources: Iterable[Path], folder: str, *, user: str = ...) -> None: ...
+
+    def said(self) -> str: ...
+
+    def cpu_s(self) -> float: ...
+
+    def down(self) -> None: ...
+
+
 class Crowd:
-    """The container, and what is done in it. ``ray`` are the stand-in's settings."""
+    """A cluster of ``nodes`` nodes on a machine, and what is done on it. ``ray`` are the stand-in's settings."""
 
-    def __init__(self, nodes: int, ray: Mapping[str, str]) -> None:
-        self.nodes = nodes
+    def __init__(self, machine: Machine, nodes: int, ray: Mapping[str, str]) -> None:
+        self.host, self.nodes = machine, nodes
         self._ray = dict(ray)
-        self._docker = docker.from_env(timeout=compose.PATIENCE_S)
-
-    def up(self, base: str) -> None:
-        """Build the image on that of the rehearsal cluster's login node, and start it."""
-        compose.build_images(base)
-        build = [compose.docker_command(), "build", "--quiet", "--tag", IMAGE, str(FOLDER / "host")]
-        compose.run(build, {"DOCKER_BUILDKIT": "1"})
-        self._container = self._docker.containers.run(
-            IMAGE,
-            [str(self.nodes)],
-            detach=True,
-            hostname="login",
-            cap_add=["ALL"],
-            cap_drop=["SYS_RESOURCE"],
-            security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-            shm_size="2g",
-        )
-        self.host = Host("login", self._container, self._docker.api)
 
     def wait_ready(self) -> None:
         """Wait until every node takes jobs, and install this checkout, a Python and the stand-in."""
         if not wait_until(self._idle, 60):
-            raise LaunchFailed(f"not all of {self.nodes} nodes are idle:\n{self._container.logs(tail=30).decode()}")
+            raise LaunchFailed(f"not all of {self.nodes} nodes are idle:\n{self.host.said()}")
         by_hand = [FOLDER / "by_hand.sh", FOLDER / "guide.sh"]
         self.host.put([CHECKOUT / "slurm", CHECKOUT / "entrypoints", *by_hand], WORK, user=SUBMITTER)
         self.host.put([FOLDER / "standin_ray.py"], HOME, user=SUBMITTER)
         self.host.run(["bash", "-euc", INSTALL, "install", SITE], user=SUBMITTER, folder=HOME)
-
-    def down(self) -> None:
-        """Remove the container and all that is in it."""
-        self._container.remove(force=True, v=True)
 
     def ours(self, nodes: int) -> Launch:
         """`sbatch slurm/launch.sh cluster`, until the head's event that an actor has run on every node."""
@@ -106,12 +110,12 @@ class Crowd:
         file, end, before = check
         sbatch = ["sbatch", "--parsable", f"--nodes={nodes}", *FLAGS, f"--output={OUTPUT.format(job='%j')}", *words]
         self.host.run(["sdiag", "--reset"])
-        began, cpu_s = time.time(), self._cpu_s()
+        began, cpu_s = time.time(), self.host.cpu_s()
         submitted = self.host.run(sbatch, user=SUBMITTER, folder=WORK, environment={**environment, **self._ray})
         job = submitted.stdout.strip()
         files = sorted({f"{WORK}/{name.format(job=job)}" for name in (file, OUTPUT)})
         seen = self.host.run(["bash", "-c", FOLLOW, "follow", end, *files], timeout_s=LAUNCH_S, check=False).stdout
-        cpu_s, rpcs = self._cpu_s() - cpu_s, self._rpcs()
+        cpu_s, rpcs = self.host.cpu_s() - cpu_s, self._rpcs()
         self.host.run(["scancel", job], check=False)
         checked = re.search(f"{before}([0-9.]+)", seen)
         if not wait_until(self._idle, LAUNCH_S) or checked is None:
@@ -122,10 +126,6 @@ class Crowd:
         """Whether every node takes jobs; one that is completing is mixed, or has a mark behind its state."""
         states = self.host.run(["sinfo", "--noheader", "--format=%D %t"], check=False).stdout
         return states.split() == [str(self.nodes), "idle"]
-
-    def _cpu_s(self) -> float:
-        stats = self._docker.api.stats(self._container.id, stream=False, one_shot=True)
-        return float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
 
     def _rpcs(self) -> dict[str, int]:
         """Messages by type since the last reset, but for the question itself."""

@@ -2,8 +2,9 @@
 
     .venv/bin/python bench/growth.py [--nodes 2 8 16 32] [--launches 3]
     .venv/bin/python bench/growth.py --against guide --nodes 8
+    python3 bench/growth.py --root FOLDER             # without an engine, on a machine of more cores: bench/root.py
 
-Real launch.sh, srun and node.sh on up to 32 slurmd in one container, each with a network, a /tmp and processes of its
+Real launch.sh, srun and node.sh on up to 32 slurmd on one machine, each with a network, a /tmp and processes of its
 own; a stand-in takes Ray's times (bench/standin_ray.py has its settings). A launch lasts from sbatch to the event of
 the head that the cluster is checked. All nodes share this machine's cores, and on a cluster each has its own: so the
 line is also fitted to the seconds without the CPU seconds over the cores. Prints a line a size and, last, the slopes;
@@ -21,7 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.crowd import Crowd, Launch
+from bench.container import Container
+from bench.crowd import Crowd, Launch, Machine
+from bench.root import Root
 
 CORES = os.cpu_count() or 1
 
@@ -83,16 +86,18 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 8, 16, 32])
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--against", choices=["guide"])
+    parser.add_argument("--root", type=Path, help="the files of bench/host's image, in place of an engine")
     options = parser.parse_args()
     ray = {name: value for name, value in os.environ.items() if name.startswith("STANDIN_RAY_")}
-    crowd = Crowd(max(options.nodes), ray)
-    crowd.up("verljob-base:bookworm")
+    most = max(options.nodes)
+    machine: Machine = Root(most, options.root) if options.root else Container(most, "verljob-base:bookworm")
     try:
+        crowd = Crowd(machine, most, ray)
         crowd.wait_ready()
-        crowd.ours(max(options.nodes))  # the first finds cold caches
+        crowd.ours(most)  # the first finds cold caches
         (against_guide if options.against else growth)(crowd, options.nodes, options.launches)
     finally:
-        crowd.down()
+        machine.down()
 
 
 if __name__ == "__main__":

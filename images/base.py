@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from images.alone import alone
 from images.daemon import find
 from images.engine import Engine, choose
 from images.errors import BaseUnreachable, CommandFailed, ImageError
@@ -26,13 +27,20 @@ def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None,
     """
     if present(here := known(reference, made)):
         return here
-    engine = engine or choose()
+    with alone(made.replace(":", "-")):
+        return _fetch(reference, made, mirror or DEBIAN_MIRROR, engine or choose())
+
+
+def _fetch(reference: str, made: str, mirror: str, engine: Engine) -> str:
+    """What ``ensure`` says, once nobody else does it: somebody may just have."""
+    if present(here := known(reference, made)):
+        return here
     try:
         pull(engine, reference)
     except BaseUnreachable as unreachable:
         if not shutil.which("debootstrap"):
             raise ImageError(f"{unreachable} Or `apt-get install debootstrap`, and I make it.") from None
-        _debootstrap(engine, made, mirror or DEBIAN_MIRROR)
+        _debootstrap(engine, made, mirror)
         return made
     return reference
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from images import context
+from images.alone import alone
 from images.bake import bake
 from images.build import torch_of
 from images.definition import definition
@@ -22,7 +23,7 @@ def write(spec: ImageSpec, site: Site, asked: Sequence[str], folder: Path, base:
     """Write what builds the image elsewhere, and beside it the build's context, without anything of this site."""
     reference, text = base or spec.base, dockerfile(spec)
     folder.mkdir(parents=True, exist_ok=True)
-    with context.alone(spec):
+    with alone(spec.variant):
         staged = context.stage(spec, reference, torch_of(spec, site))
         shutil.rmtree(folder / "context", ignore_errors=True)
         shutil.copytree(staged, folder / "context", copy_function=context.link)

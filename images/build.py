@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from images import base, context, disk, draft, freshness, labels, report_files, reproducible, wheels
+from images.alone import alone
 from images.daemon import Inspected, get
 from images.engine import Engine, choose
 from images.errors import BaseUnreachable, BundleBroken
@@ -57,7 +58,7 @@ def build(
         site, (reference, below) = Site(offline=True), _carried_base(bundle, spec, engine, last=tags[0])
     else:
         reference, below = _base(spec, engine, from_base, site, last=tags[0])
-    with context.alone(spec), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
+    with alone(spec.variant), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         told: dict[str, str | None] = {}
         folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl, told=told)
         if bundle:

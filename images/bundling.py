@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from images import build, bundle, context, render
+from images.alone import alone
 from images.bundle import Bundle
 from images.compatibility import refuse_impossible
 from images.daemon import daemon
@@ -24,7 +25,7 @@ def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock
     refuse_impossible(spec)
     engine = choose()
     reference = build.base_of(spec, engine, from_base, site)
-    with context.alone(spec):
+    with alone(spec.variant):
         folder = context.stage(spec, reference, [], lock)
         (folder / "Dockerfile").write_text(render.bundle(spec), encoding="utf-8")
         shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from images import digests, draft, source
@@ -21,15 +19,6 @@ TEMPLATES = ROOT / "dockerfiles"
 STEPS = ("guard.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
 PYCACHE = "__pycache__"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
-
-
-@contextmanager
-def alone(spec: ImageSpec) -> Iterator[None]:
-    """Wait until no other build of this variant in this checkout is under way, and be the one that is."""
-    STAGED.mkdir(parents=True, exist_ok=True)
-    with (STAGED / f"{spec.variant}.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
 
 
 def stage(

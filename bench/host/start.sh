@@ -18,11 +18,13 @@ slurm_config() {
     install -d -o slurm -g slurm -m 0755 /var/spool/slurmctld
     sed -e "s/@NODES@/n[1-$NODES]/" -e '/^GresTypes/d' -e 's/ Gres=[^ ]*//' -e 's|^\(SlurmdSpoolDir=.*\)|\1/%n|' \
         /usr/share/testbed/slurm.conf > /etc/slurm/slurm.conf
+    cp /usr/share/testbed/cgroup.conf /etc/slurm/
     echo 'SlurmdPidFile=/run/slurmd.%n.pid' >> /etc/slurm/slurm.conf
 }
 
 network() {
     local id
+    ip link set lo up
     ip link add "$BRIDGE" type bridge
     ip address add "$NET.1/24" dev "$BRIDGE"
     ip link set "$BRIDGE" up

@@ -8,6 +8,7 @@ NodeError
 ├── RayNotStarted          71  Ray did not start
 ├── ClusterNotFormed       75  the cluster did not form in time (worth a requeue)
 ├── ClusterLost            76  the cluster was lost while running (worth a requeue)
+│   └── NodeEnded              of a node that somebody else ended: launch.sh may know that the whole job was
 ├── TrainingStuck          76  training made no step for too long, and the user wants it ended then
 ├── TimeNearlyOver         76  Slurm is about to end the job, and training was ended before (worth a requeue)
 ├── PermissionMissing      77  permission
@@ -75,6 +76,12 @@ class ClusterLost(NodeError):
     """A node or the head went away while the job ran."""
 
     code = 76
+
+
+class NodeEnded(ClusterLost):
+    """A worker was told to end and this head was not, or not yet: if the job was, launch.sh knows."""
+
+    origin = "outside"
 
 
 class TrainingStuck(NodeError):

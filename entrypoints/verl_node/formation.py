@@ -50,7 +50,8 @@ class Driver:
         if not await self._reported("tasks", deadline):
             raise CheckFailed(
                 f"A task on each of {', '.join(sorted(self.alive()))} did not come back in {deadline.timeout_s:.0f} s.",
-                fix="Look into raylet.out and worker-*.err of the run directory's nodes/*/ray.",
+                fix="Look into raylet.out and worker-*.err of the run directory's nodes/*/ray; "
+                "VERLJOB_RAY_TIMEOUT_S gives it longer.",
             )
         await asyncio.wait({asyncio.ensure_future(self._process.ended())}, timeout=deadline.left_s())
         return list(self._reports["tasks"]["nodes"])

@@ -16,8 +16,6 @@ from verl_node.result import Verdict
 from verl_node.traces import Traces
 from verl_node.wait import Deadline, unless
 
-_TASKS_TIMEOUT_S = 120.0  # for one task a node on a cluster that is there; starting a worker process takes seconds
-
 
 async def lead(node: Node) -> Verdict:
     """Lead the job to its end; a cluster without a training stays until somebody ends it. Raises NodeError."""
@@ -134,7 +132,7 @@ class _Head:
         if not self.settings.doctor:
             await self.examination.judge()
         hosts = {node.address: node.host for node in self.nodes}
-        for seen in await driver.tasks(Deadline(_TASKS_TIMEOUT_S)):
+        for seen in await driver.tasks(Deadline(self.settings.ray_timeout_s)):
             told = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"
             self.journal.note(f"an actor ran at {seen['address']} (Python {seen['python']}, {told})")
             masks.require_one(

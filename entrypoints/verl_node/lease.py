@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from verl_node import crowding
 from verl_node.errors import BadSettings, ClusterLost, EndedFromOutside
 
 # node.sh writes into it every second, from a loop that waits for nothing else.
@@ -45,16 +46,17 @@ async def watch(path: Path) -> None:
 
 async def _until_it_ends(descriptor: int, readable: asyncio.Event) -> None:
     """Return at its end. Raises ClusterLost; a holder that never wrote may go on in silence."""
-    silent = -1  # signs that did not come, counted and not timed: we may have been held up ourselves
+    silent = 0.0  # signs that did not come, counted and not timed: we may have been held up ourselves
+    signed = False
     while True:
         signs = _read(descriptor)
         if signs == b"":
             return
         if signs is not None:
-            silent = 0
+            silent, signed = 0.0, True
         readable.clear()
         if not await _set(readable, _SIGN_S):
-            silent += silent >= 0
+            silent += crowding.weight() if signed else 0.0
         if silent >= _SILENT_SIGNS:
             raise ClusterLost(
                 f"node.sh of this node gave no sign of life for {_SILENT_SIGNS * _SIGN_S:.0f} s: it is stopped.",

@@ -55,6 +55,9 @@ def build(
     built.setdefault("RAY_raylet_start_wait_time_s", f"{start_timeout_s:.0f}")
     # A task with a runtime environment waits for the agent that makes it; then the raylet would end itself.
     built.setdefault("RAY_agent_register_timeout_ms", f"{start_timeout_s * 1000:.0f}")
+    # Ray kills a worker process that has not registered after 60 s; a busy node and a slow file system take longer
+    # (https://github.com/ray-project/ray/issues/8890, /65067).
+    built.setdefault("RAY_worker_register_timeout_seconds", f"{max(60.0, start_timeout_s):.0f}")
     # A worker looks every 2 s for the session that the head writes down; 20 times if nobody says more.
     built.setdefault("RAY_NUM_REDIS_GET_RETRIES", f"{max(20.0, start_timeout_s):.0f}")
     built.update(RAY_START_HOOK=_START_HOOK, VERLJOB_RAY_TIMEOUT_S=str(start_timeout_s))

@@ -14,7 +14,10 @@ from verl_node.masking import masked
 
 @dataclass(frozen=True)
 class Verdict:
-    """The code a node ends with and why; ``origin`` is ``signal`` when somebody else ended this node first."""
+    """The code a node ends with and why; ``origin`` is ``signal`` when somebody else ended this node first.
+
+    It is ``outside`` when somebody ended another one (NodeEnded).
+    """
 
     code: int
     origin: str
@@ -30,7 +33,7 @@ class Verdict:
         The stage ``train`` is for how training itself ended, since its code may be any: what failed around it while it
         ran has the stage ``cluster``.
         """
-        around = "cluster" if stage == "train" and error.origin == "self" else stage
+        around = "cluster" if stage == "train" and error.origin != "signal" else stage
         return cls(error.code, error.origin, error.stage or around, error.host or host, error.cause, error.fix)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from verl_node import tree
 from verl_node.errors import ClusterLost
@@ -21,8 +22,18 @@ async def watch(host: str) -> None:
             if looks > _LOOKS:
                 ago_s = _LOOKS * _LOOK_S
                 raise ClusterLost(
-                    f"The process {now[pid]} ({pid} in its container) on {host} was stopped {ago_s:.0f} s ago.",
+                    f"The process {_script(pid) or now[pid]} (PID {pid} as its supervisor sees it) on {host} "
+                    f"was stopped {ago_s:.0f} s ago.",
                     fix="Look for who sent it SIGSTOP (kill -STOP, a frozen cgroup).",
                     host=host,
                 )
         await asyncio.sleep(_LOOK_S)
+
+
+def _script(pid: int) -> str:
+    """The name of the script that a shell runs, such as node.sh; empty for anything else, or one that is gone."""
+    try:
+        shell, script, *_ = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except (OSError, ValueError):
+        return ""
+    return Path(script).name if shell.endswith("sh") and script.endswith(".sh") else ""

@@ -24,19 +24,20 @@ explanation::_row() {
 explanation::class() {
     case ${VERDICT[cause]} in
         *'want of memory'*) printf 'memory' && return ;;
+        *' runs image '*) printf 'image' && return ;;
         *'limit of processes'* | *'time limit'*) printf 'slurm-container' && return ;;
     esac
     [[ ${VERDICT[stage]} != train || ${VERDICT[code]} == 143 ]] || { printf 'unknown' && return; }
     case ${VERDICT[code]} in
         64 | 65) printf 'config' && return ;;
         71 | 75) printf 'ray-gcs' && return ;;
-        77) printf 'slurm-container' && return ;;
+        77 | 143) printf 'slurm-container' && return ;;
     esac
     case ${VERDICT[stage]} in
         image | data) printf '%s' "${VERDICT[stage]}" ;;
         model) printf 'hf-cache' ;;
         checks | container | launch | lead) printf 'slurm-container' ;;
         head | join | cluster) printf 'ray-gcs' ;;
-        *) [[ ${VERDICT[code]} == 143 ]] && printf 'slurm-container' || printf 'unknown' ;;
+        *) printf 'unknown' ;;
     esac
 }

@@ -3,8 +3,9 @@
 # shell is gone, however it went, and misses its signs when it is stopped. The supervisor in the container answers into
 # a FIFO of its own, so that one which is stopped or frozen, or whose engine no longer tells of its end, is given up.
 
-# Seconds without a sign, or stopped, before that.
-readonly LEASE_SILENT_S=5
+# Seconds without a sign, and stopped by what /proc says, before that. Without a sign it takes longer on a node that has more than this many
+# tasks ready to run for each core (crowding.py says where the number is from), up to sixteen times as long.
+readonly LEASE_SILENT_S=5 LEASE_STOPPED_S=4 LEASE_TASKS_A_CORE=16
 
 # usage: lease::hold
 # Descriptor 9 is the lease: no child may inherit it. Descriptor 8 is the pulse, open at both ends so that it never ends.
@@ -12,22 +13,32 @@ lease::hold() {
     exec 9<> "$LOCAL/lease"
     exec 8<> "$LOCAL/out/pulse"
     LEASE_SILENT='' LEASE_STOPPED=0 LEASE_LOST=''
+    LEASE_CORES=$(nproc --all)
 }
 
 lease::end() { exec 9<&- 8<&-; }
 
 # usage: lease::look CLIENT
-# For process::await: gives a sign, and looks. What does not change for LEASE_SILENT_S looks is given up: LEASE_LOST says
-# why. Looks are counted and not timed, and a pulse that was never felt is not missed.
+# For process::await: gives a sign, and looks. What does not change for that many looks is given up: LEASE_LOST says
+# why. Looks are counted, by the hundredth, and not timed, and a pulse that was never felt is not missed.
 lease::look() {
     local beat
     printf . >&9
-    [[ -z $LEASE_SILENT ]] || LEASE_SILENT=$((LEASE_SILENT + 1))
+    [[ -z $LEASE_SILENT ]] || lease::_miss
     while read -t 0 -u 8; do read -r -N 1 -u 8 beat && LEASE_SILENT=0; done
     lease::_stopped "$1"
-    ((${LEASE_SILENT:-0} <= LEASE_SILENT_S)) \
+    ((${LEASE_SILENT:-0} <= LEASE_SILENT_S * 100)) \
         || LEASE_LOST="the container on $HOST gave no sign of life for $LEASE_SILENT_S s: it was stopped or frozen, or its engine hangs"
     [[ -z $LEASE_LOST ]]
+}
+
+# A look without a sign: a hundred, and less on a crowded node. Nothing is forked.
+lease::_miss() {
+    local tasks='' weight=100
+    { read -r _ _ _ tasks _ < /proc/loadavg; } 2> /dev/null || : # a machine that does not tell
+    tasks=${tasks%/*}
+    ((${tasks:-0} <= LEASE_TASKS_A_CORE * LEASE_CORES)) || weight=$((100 * LEASE_TASKS_A_CORE * LEASE_CORES / tasks))
+    LEASE_SILENT=$((LEASE_SILENT + (weight > 6 ? weight : 6)))
 }
 
 # usage: lease::_stopped CLIENT
@@ -36,7 +47,7 @@ lease::_stopped() {
     ! process::stopped "$1" || who="the client of $VERLJOB_RUNTIME"
     [[ $SLURM_NODEID != 0 ]] || ! process::stopped "${VERLJOB_LAUNCH_PID:-0}" || who=launch.sh
     LEASE_STOPPED=$((${#who} ? LEASE_STOPPED + 1 : 0))
-    ((LEASE_STOPPED > LEASE_SILENT_S)) || return 0
-    LEASE_LOST="$who on $HOST was stopped $LEASE_SILENT_S s ago (SIGSTOP)"
+    ((LEASE_STOPPED > LEASE_STOPPED_S)) || return 0
+    LEASE_LOST="$who on $HOST was stopped $LEASE_STOPPED_S s ago (SIGSTOP)"
     [[ $who != launch.sh ]] || kill -CONT "$VERLJOB_LAUNCH_PID" # it has to end the job
 }

@@ -2,7 +2,7 @@
 # How a launch or a node ended: made once, read by people, by launch.sh and by the next job. See docs/flow.md.
 
 # code, origin, stage, host, cause, fix. The origin says who ended this node: `self`; `signal`, of which it was told; or
-# `outside`, when it only found its container ended: launch.sh may know by whom.
+# `outside`, when it only found its container or another node ended from outside: launch.sh may know by whom.
 declare -gA VERDICT=()
 
 # usage: verdict::set CODE ORIGIN CAUSE FIX

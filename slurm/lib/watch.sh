@@ -6,7 +6,7 @@
 readonly WATCH_ASK_S=2 WATCH_LOST_S=6 WATCH_WELL_TIMES=10
 
 # How long srun may be stopped.
-readonly WATCH_STOPPED_S=5
+readonly WATCH_STOPPED_S=4
 
 # Descriptor 4 is how the listener (step.sh) tells who was heard; it is open at both ends, so that it never ends.
 watch::begin() {

@@ -22,7 +22,7 @@ munge_key() {
 
 slurm_config() {
     local file
-    for file in slurm.conf gres.conf; do
+    for file in slurm.conf cgroup.conf gres.conf; do
         sed "s/@NODES@/n[1-$VERLJOB_TESTBED_NODES]/" "/usr/share/testbed/$file" > "/etc/slurm/$file"
     done
     install -d -o slurm -g slurm -m 0755 /var/spool/slurmctld
@@ -53,16 +53,17 @@ store_in_memory() {
 
 # Under cgroup v2 this container has a view of its own, with itself as the root. An engine can limit its containers
 # there once the root holds no process and hands its controllers down. Under v1, or with the host's view (a path other
-# than / below), nothing is to do. Not run where it was written: that machine has v1.
+# than / below), nothing is to do.
 own_cgroup() {
     local -r root=/sys/fs/cgroup
     local process
     [[ -e $root/cgroup.controllers && $(< /proc/self/cgroup) == 0::/ ]] || return 0
+    umount "$root" # the kernel refuses one file system twice in one place
     mount -t cgroup2 cgroup2 "$root"
     mkdir -p "$root/init"
-    while read -r process; do
+    while read -r process < "$root/cgroup.procs"; do # from its beginning each time: who moves shortens the list
         echo "$process" > "$root/init/cgroup.procs"
-    done < "$root/cgroup.procs"
+    done
     sed 's/[^ ][^ ]*/+&/g' "$root/cgroup.controllers" > "$root/cgroup.subtree_control"
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from slurm.testbed.waiting import wait_until
 
 ROOT = "root"
 EXIT_CODE_S = 30
+# Of the engine's API, ContainerAttach: the stream, three bytes of nothing, the length of what follows.
+STDOUT, STDERR, FRAME = 1, 2, struct.Struct(">BxxxL")
 # The numbers that slurm/testbed/Dockerfile gives to the two ordinary accounts.
 ACCOUNT_IDS = {ROOT: 0, "submitter": 2001, "neighbour": 2002}
 
@@ -57,11 +60,26 @@ class Host:
         started = self._api.exec_create(
             self.container.id, words, user=user, workdir=folder, environment=dict(environment or {})
         )
-        stdout, stderr = self._api.exec_start(started["Id"], demux=True)
-        output = Output(self._code(started["Id"]), _text(stdout), _text(stderr))
+        said = self._said(started["Id"])
+        output = Output(self._code(started["Id"]), _text(said[STDOUT]), _text(said[STDERR]))
         if check and output.code:
             raise CommandFailed(argv, output.code, output.stdout + output.stderr, where=f"{self.name} as {user}")
         return output
+
+    def _said(self, started: str) -> dict[int, bytes]:
+        """Start it and read both streams to their end.
+
+        Not by docker-py's exec_start: it reads past the buffer of the answer's head, and loses what came together with
+        that (https://github.com/docker/docker-py/issues/2042).
+        """
+        url = f"{self._api.base_url}/v{self._api.api_version}/exec/{started}/start"
+        said = {STDOUT: b"", STDERR: b""}
+        with self._api.post(url, json={"Detach": False, "Tty": False}, stream=True) as answer:
+            answer.raise_for_status()
+            while header := answer.raw.read(FRAME.size):
+                stream, length = FRAME.unpack(header)
+                said[stream] += answer.raw.read(length)
+        return said
 
     def _code(self, started: str) -> int:
         # The engine closes the output first and notes the exit code a moment later: until then it says None.
@@ -102,5 +120,5 @@ class Host:
         run([docker_command(), "cp", f"{self.container.id}:{path}", str(folder)], {})
 
 
-def _text(output: bytes | None) -> str:
-    return (output or b"").decode(errors="replace")
+def _text(output: bytes) -> str:
+    return output.decode(errors="replace")

@@ -17,7 +17,7 @@ from tests.shell.supervised import FAKES, Job
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / ".build" / "python3.9-ray2.44"
 PROJECT = ROOT / "pyproject.toml"  # for its own packages
-PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker"]
+PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker", "pytest-xdist"]
 UNIT = [f"tests/unit/{part}" for part in ("explain", "fabric", "inputs", "node")]  # verl_node's; the rest needs 3.11
 CLUSTER_S = 300
 EVERYWHERE = {"0" * 8, "0" * 32}
@@ -57,7 +57,7 @@ def python39() -> Path:
 def test_the_unit_tests_hold(python39: Path) -> None:
     cache = f"cache_dir={ROOT / '.pytest_cache'}"  # verl's own files are downloaded once
     done = subprocess.run(
-        [python39, "-m", "pytest", "--quiet", "-o", cache, *UNIT],
+        [python39, "-m", "pytest", "--quiet", "--numprocesses=2", "--dist=loadfile", "-o", cache, *UNIT],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from slurm.testbed import Cluster
 
 CLEAN_S = 30.0
-# One line for each thing of the account on a node; what the tests themselves run there is root's.
+# One line for each thing of the account on a node; what the tests themselves run there is root's, and where no
+# systemd gives the account a folder for it, podman keeps its list of images and containers in /tmp.
 _LOOK = r"""
 ps -u submitter -o pid=,stat=,args= | sed 's/^/process /'
 ours=(docker ps --all --filter label=verljob.job --format 'container {{.Names}} {{.Status}}')
@@ -18,7 +19,8 @@ running=$(timeout 10 docker ps --all --quiet | wc -l)
 mounted=$(grep -c '^overlay /var/lib/docker/overlay2' /proc/mounts)
 ((mounted <= running)) || echo "mount $mounted overlays of $running containers"
 for folder in /tmp /var/tmp /dev/shm /small; do
-    [[ ! -d $folder ]] || find "$folder" -mindepth 1 -maxdepth 2 -user submitter ! -name guard ! -name verljob-ports
+    [[ ! -d $folder ]] || find "$folder" -mindepth 1 -maxdepth 2 -user submitter ! -name guard ! -name verljob-ports \
+        ! -path '/tmp/podman-run-*' ! -path '/tmp/containers-user-*' ! -name 'libpod_rootless_lock_*'
 done | sed 's/^/file /'
 ls -A /tmp/verljob-ports 2> /dev/null | grep -v '^guard$' | sed 's/^/port lock /'
 awk '$4 == "0A" && $8 == 2001 {print "listener " $2}' /proc/net/tcp /proc/net/tcp6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from images.spec import ImageSpec
 from slurm.testbed import compose
 
 CATALOG = Catalog.read()
+PASSED_BEFORE = "passed before"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,7 +53,8 @@ def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> It
     command = shlex.join(compose.compose_command())
     # Without --wait, which docker-compose 1.29 lacks.
     up, down = ["up --detach"], ["down --volumes --timeout 0"]
-    with get_docker_services(command, str(path), "verljob-test-push", up, down) as services:
+    project = f"verljob-test-push{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+    with get_docker_services(command, str(path), project, up, down) as services:
         address = f"127.0.0.1:{services.port_for('registry', 5000)}"
 
         def answers() -> bool:
@@ -109,3 +112,19 @@ def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     with ThreadPoolExecutor() as pool:
         list(pool.map(make, standin.STUBS))
     return make
+
+
+# Here and not beside those tests: of a run in several processes the one that counts collects nothing.
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    if report.when == "call" and PASSED_BEFORE in dict(report.user_properties):
+        return PASSED_BEFORE, "b", PASSED_BEFORE.upper()
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if before := terminalreporter.stats.get(PASSED_BEFORE, []):
+        first = min(dict(report.user_properties)[PASSED_BEFORE] for report in before)
+        terminalreporter.write_line(
+            f"passed before: {len(before)} tests on the same images by the same code, the first on {first}; "
+            "VERLJOB_TEST_AGAIN=1 runs them again"
+        )

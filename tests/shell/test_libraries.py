@@ -83,6 +83,15 @@ def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: di
     assert done.stdout == f"0-3,8|{limit}|{limit or 2048}"
 
 
+@pytest.mark.parametrize(("cores", "silent"), [(100_000, 100), (0, 6)])
+def test_a_missing_sign_weighs_less_on_a_node_with_more_to_run_than_it_has_cores_for(
+    rig: Rig, cores: int, silent: int
+) -> None:
+    done = rig.source("lease", f"LEASE_CORES={cores} LEASE_SILENT=0\nlease::_miss\nprintf '%s' \"$LEASE_SILENT\"")
+
+    assert done.stdout == str(silent)
+
+
 def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
     """The other tests run them on a PATH without these; here no line names one that only a rare path would reach."""
     absent = re.compile(r"(?<![\w./:-])(awk|sed|grep|python3?|jq|tar|ip|hostname|perl|xargs|find|pkill|eval)(?= )")

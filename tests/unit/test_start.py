@@ -37,3 +37,10 @@ def test_yaml_is_not_run_where_no_file_asks_for_it_and_garbage_is_looked_for_aga
     said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
     assert said.split() == ["True", "_LazyModule"]
+
+
+def test_a_suite_that_is_none_ends_the_tests_and_those_that_there_are_are_named(tmp_path: Path) -> None:
+    code, _, said = outcome([*OURS, "test", "--only", "lint,imgae"], tmp_path)
+
+    assert code == 2
+    assert "There is no suite imgae; there are lint, unit, shell, image, cluster." in said

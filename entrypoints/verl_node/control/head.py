@@ -12,7 +12,7 @@ from verl_node.checks.answer import Outcome
 from verl_node.checks.nodes import Report
 from verl_node.control.channel import LINE_LIMIT, OWN_SIGNAL_GRACE_S, Channel, Message, prove
 from verl_node.control.roll import NotAdmitted, Peer, Roll
-from verl_node.errors import BadSettings, ClusterLost, NodeError
+from verl_node.errors import BadSettings, ClusterLost, NodeEnded, NodeError
 from verl_node.events import Event
 from verl_node.identity import Identity
 from verl_node.result import Verdict
@@ -134,9 +134,9 @@ class Peers:
         try:
             await asyncio.wait_for(self._ending.wait(), OWN_SIGNAL_GRACE_S)
         except asyncio.TimeoutError:
-            how = f"{peer.channel.end}." if verdict is None else verdict.cause
+            lost, how = (ClusterLost, f"{peer.channel.end}.") if verdict is None else (NodeEnded, verdict.cause)
             self._report(
-                ClusterLost(
+                lost(
                     f"Node {peer.identity.host} was lost: {how} Its last word was: {peer.last}.",
                     fix="See that node's node.log and `sinfo -R`; a requeue may help.",
                     host=peer.identity.host,

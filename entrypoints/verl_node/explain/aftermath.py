@@ -23,18 +23,27 @@ _ENDING = re.compile(rb"(?i)\b(?:exit|terminat|shut|clos|kill|dead|died|leak|abo
 _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
 _DONE = b"Final validation metrics: "
 """verl's last word, after its last checkpoint (ray_trainer.py: fit); then its workers are only taken down."""
-# One that nobody printed a traceback for; Ray's and torch's words may stand before it.
+# One that nobody printed a traceback for, or a native program's last words; Ray's and torch's may stand before it.
 EXCEPTION = re.compile(
-    rb"(?m)^(?:[^()\n]{0,9}\([^()\n]{0,80}\)(?:\x1b\[0m)? |\[rank\d+\]: )*"
-    rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)$"
+    rb"(?m)^(?:[^()\n]{0,9}\([^()\n]{0,80}\)(?:\x1b\[0m)? |\[rank\d+\]: ?)*"
+    rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
+    rb"|\s*what\(\): .*|Memory access fault by GPU.*|:0:rocdevice\S+ .*HSA_STATUS_ERROR.*|HW Exception by GPU.*"
+    rb"|Fatal Python error: .*|terminate called without an active exception)$"
 )
 BADLY = re.compile(
     rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]"
     rb"|srun: error(?!: (?:ioctl\(|.*(?:[Rr]etry|[Ii]gnor)))"
     rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
     rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED"
-    rb"|Segmentation fault|Fatal Python error).*$"
+    rb"|Segmentation fault|Fatal Python error|: line \d+: +\d+ (?:Killed|Aborted|Bus error|Illegal instruction)"
+    rb"|returned non-zero exit status [1-9]).*$"
 )
+SAYS = re.compile(
+    rb"(?m)^(?!.*(?:(?i:\binfo\b|\bwarn|\bdebug\b)| FAILED$)).*"
+    rb"(?i:\b(?:error|fatal|failed|cannot|could not|unable to|not found|too (?:small|large|many|few)|no such|denied"
+    rb"|refused)\b).*$"
+)
+"""A line that tells of a failure in words of its own; only asked for what stands before a bad end."""
 
 
 def survived(hit: Hit) -> int | None:

@@ -18,7 +18,7 @@ _LAST_LINE = re.compile(
 )
 # What the toolkit looked at itself before it ended the job; a log can only tell the same with fewer words.
 _SURE = (64, 65, 66, 69, 70, 77, 93)
-_OF_CODE = {64: "config", 65: "config", 71: "ray-gcs", 75: "ray-gcs", 77: "slurm-container"}
+_OF_CODE = {64: "config", 65: "config", 71: "ray-gcs", 75: "ray-gcs", 77: "slurm-container", 143: "slurm-container"}
 _OF_STAGE = {
     "image": "image",
     "data": "data",
@@ -31,7 +31,12 @@ _OF_STAGE = {
     "cluster": "ray-gcs",
     "lead": "slurm-container",
 }
-_WORDS = (("want of memory", "memory"), ("limit of processes", "slurm-container"), ("time limit", "slurm-container"))
+_WORDS = (
+    ("want of memory", "memory"),
+    ("limit of processes", "slurm-container"),
+    ("time limit", "slurm-container"),
+    (" runs image ", "image"),
+)
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,7 @@ class Verdict:
                 return kind
         if self.of_training:
             return "unknown"
-        return _OF_CODE.get(self.code) or _OF_STAGE.get(
-            self.stage, "slurm-container" if self.code == 143 else "unknown"
-        )
+        return _OF_CODE.get(self.code) or _OF_STAGE.get(self.stage, "unknown")
 
 
 def of(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:

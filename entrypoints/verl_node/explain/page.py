@@ -6,24 +6,12 @@ import re
 import sys
 from itertools import groupby
 
-from verl_node.explain import places, rules
+from verl_node.explain import classes, places, rules
+from verl_node.explain.classes import Class
 from verl_node.explain.places import Place
 from verl_node.explain.rules import Rule
 
 _SHOWN = 160
-_HEADINGS = {
-    "ray-gcs": "Ray: the cluster",
-    "nccl": "NCCL, RCCL, Gloo: the ranks",
-    "vllm": "vLLM and device masks: the rollout",
-    "fsdp": "FSDP",
-    "slurm-container": "Slurm and the container",
-    "debug-logs": "Debugging",
-    "hf-cache": "Hugging Face: cache and hub",
-    "config": "The configuration",
-    "image": "The image",
-    "data": "Data, checkpoints, disks",
-    "memory": "Memory",
-}
 _LEVELS = {
     "cause": "",
     "general": " Where a log also says it more precisely, that is taken.",
@@ -42,19 +30,26 @@ _BY = {
     "frame": "a frame",
     "raised": "the innermost frame",
     "writer": "who said it",
+    "code": "the innermost line of code",
     "otherwise": "its words, last",
     "refusal": "a launcher's words",
     "line": "a line of a log that ends badly",
 }
 _HEAD = ("| told by | such as | class | what it says |", "|---|---|---|---|")
+_CLASSES = (
+    "A class names the part that failed first, as far as the log tells: what its words say of the cause goes before "
+    "where it was raised, and what somebody found out later does not count. The first row that is true is the class."
+)
+_CLASSES_HEAD = ("| class | means | elsewhere |", "|---|---|---|")
 
 
 def page() -> str:
-    """Return what is said of every rule, by class in the order of the headings, and of what no rule knows."""
-    table = sorted(rules.load(), key=lambda rule: list(_HEADINGS).index(rule.kind))
-    parts = []
+    """Return what the classes mean, what is said of every rule, class by class, and of what no rule knows."""
+    headings = {one.name: one.heading for one in classes.load()}
+    table = sorted(rules.load(), key=lambda rule: list(headings).index(rule.kind))
+    parts = ["## The classes", _CLASSES, "\n".join([*_CLASSES_HEAD, *map(_class, classes.load())])]
     for kind, group in groupby(table, key=lambda rule: rule.kind):
-        parts += [f"## {_HEADINGS[kind]} (`{kind}`)", *map(_entry, group)]
+        parts += [f"## {headings[kind]} (`{kind}`)", *map(_entry, group)]
     return "\n\n".join([*parts, "## What no rule knows", _PLACES, "\n".join([*_HEAD, *map(_row, places.load())])])
 
 
@@ -65,6 +60,10 @@ def _entry(rule: Rule) -> str:
     fix = re.sub(r"\{(\w+)\}", r"*\1*", rule.fix)
     links = ", ".join(_link(reference) for reference in rule.references[1:])
     return f"### {rule.id}\n\n```\n{shown}\n```\n\n{cause}{_LEVELS[rule.level]}\n\n**Fix:** {fix} ({links})"
+
+
+def _class(one: Class) -> str:
+    return f"| `{one.name}` | {one.means} | {one.elsewhere[:1].upper()}{one.elsewhere[1:]}. |"
 
 
 def _row(place: Place) -> str:

@@ -17,7 +17,7 @@ import yaml
 from verl_node.explain import lines, tracebacks
 
 FILE = Path(__file__).parent / "places.yaml"
-WAYS = ("exception", "importing", "frame", "raised", "writer", "otherwise", "refusal", "line")
+WAYS = ("exception", "importing", "frame", "raised", "writer", "code", "otherwise", "refusal", "line")
 _LINE = re.compile(rb"(?m)^.+$")
 _METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
 
@@ -68,15 +68,24 @@ def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
         for place in _by("importing")
         if imported and place.pattern.search(imported)
     )
+    yield from _called(calls)
+    writer = _writer(line, traceback)
+    yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
+    code = tracebacks.code(traceback)
+    yield from (Placed(place, f"its code, {code}") for place in _by("code") if place.pattern.search(code))
+    yield from (Placed(place, words) for place in _by("otherwise") if place.pattern.search(text))
+
+
+def _called(calls: Sequence[tracebacks.Frame]) -> Iterator[Placed]:
+    """Look at the calls from the innermost outwards, no further than code that is no installed package's."""
     innermost = next((call for call in reversed(calls) if not call.pythons_own), None)
     for call in reversed(calls):
         where = f"{call.path} in {call.function}"
         for place in _by("frame", *(["raised"] if call is innermost else [])):
             if place.pattern.search(where):
                 yield Placed(place, str(call))
-    writer = _writer(line, traceback)
-    yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
-    yield from (Placed(place, words) for place in _by("otherwise") if place.pattern.search(text))
+        if call is innermost and call.path.startswith("/"):
+            return  # its caller only passed it on
 
 
 def _imported(calls: Sequence[tracebacks.Frame]) -> str:

@@ -162,15 +162,20 @@ class _Finder:
         return None
 
     def _take_tracebacks(self, begin: int, end: int) -> None:
+        if self._base + begin == 0 and (at := tracebacks.beheaded(self._block[:TRACEBACK_BYTES])) >= 0:
+            self._take_traceback(at)
         for word in tracebacks.BEGINS:
             at = self._block.find(word, begin, end)
             while at >= 0 and len(self._known) < MOST_TRACEBACKS and self._parsed < _MOST_PARSED:
-                self._parsed += 1
-                found = tracebacks.root(self._block, at)
-                if found and lines.bare(found[1]) not in self._known:  # of many ranks' the first
-                    self._known.add(lines.bare(found[1]))
-                    self._note(*found, None)
+                self._take_traceback(at)
                 at = self._block.find(word, at + 1, end)
+
+    def _take_traceback(self, at: int) -> None:
+        self._parsed += 1
+        found = tracebacks.root(self._block, at)
+        if found and lines.bare(found[1]) not in self._known:  # of many ranks' the first
+            self._known.add(lines.bare(found[1]))
+            self._note(*found, None)
 
     def _note(self, offset: int, line: bytes, rule: Rule | None) -> None:
         moment = lines.stamp(self._block[max(offset - AROUND_BYTES, 0) : offset + len(line)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from verl_node.explain import lines
@@ -21,6 +21,7 @@ _CARRIES = re.compile(
     rb"^(?:ray\.exceptions\.)?RayTaskError\b|^(?:\w+\.)*RemoteTraceback:|^ray::|^The above exception was the direct"
     rb"|^(?:ray\.exceptions\.)?ActorDiedError: The actor died because of an error raised in its creation"
     rb"|^\w+: Caught \w+ in \w+ (?:worker process|\d)"
+    rb"|^(?:ray\.exceptions\.)?RaySystemError: System error: Failed to unpickle|^torch\._dynamo\.exc\.\w+: .* raised:$"
 )
 _CHAINED = b"The above exception was the direct cause"
 _CHAINED_BYTES = 200
@@ -31,15 +32,25 @@ _ANSWERS = re.compile(
 _QUIET = (b"Exception ignored in", b"exception ignored in")
 # The first frame of what a process only meets while it tidies up.
 _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
-_INSIDE = re.compile(rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated)")
-_FRAME = re.compile(r"^ *File \"(?P<path>[^\"]+)\", line (?P<number>\d+)(?:,? in (?P<function>\S+))?")
+# Rich draws a box around its own.
+_INSIDE = re.compile(
+    rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated|\xe2\x94\x82|\xe2\x95\xad|\xe2\x95\xb0)"
+)
+_FRAME = re.compile(
+    r"^(?: *File \"|\u2502 )(?P<path>[^\"\s][^\":]*)(?:\", line |:)(?P<number>\d+)(?:,? in (?P<function>\S+))?"
+)
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+# A library that runs from its checkout: NAME/NAME/, src/NAME/ or python/NAME/.
+_CHECKOUT = re.compile(
+    r"(?i)^.*/(?:(?P<name>vllm|deepspeed|trl|torchtitan|ray|lmdeploy)[\w.-]*/(?=(?P=name)/)"
+    r"|(?:src|python)/(?=(?:transformers|accelerate|peft|trl|datasets|diffusers|huggingface_hub|sglang|ray|colossalai)/))"
+)
 _PYTHONS_OWN = re.compile(r"^<|/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One call of a traceback; the path of an installed package from its name on."""
+    """One call of a traceback; the path of a package, installed or a checkout, from its name on."""
 
     path: str
     number: int
@@ -63,35 +74,57 @@ def root(text: bytes, at: int) -> tuple[int, bytes] | None:
     before = text[text.rfind(b"\n", 0, max(begin - 1, 0)) + 1 : begin]
     if any(word in before for word in _QUIET):
         return None
-    first = text[begin : _end(text, begin)]
-    mine, indent = lines.writer(first), at - begin - len(first) + len(lines.bare(first))
-    position = _end(text, begin) + 1
-    for count in range(_MOST_LINES):
-        if position >= len(text):
+    first = lines.bare(text[begin : _end(text, begin)])
+    called = first.startswith(b'File "')  # somebody took the indents off: what follows a call is its code
+    compiler: tuple[int, bytes] | None = None
+    for count, (position, line, words) in enumerate(_own(text, begin, at)):
+        if _begins(words) or (not count and _TIDIES.search(words)):
             return None
+        code, called = called, lines.bare(line).startswith(b'File "')
+        compiler = (position, line) if words.endswith(b" raised:") else compiler
+        if not _INSIDE.match(words) and not _CARRIES.match(words) and not (code and not called):
+            if not _ANSWERS.match(words):
+                return position, line
+            if _CHAINED not in text[position : position + len(line) + _CHAINED_BYTES]:
+                return compiler
+    return None
+
+
+def _own(text: bytes, begin: int, at: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Return offset, line and words of the lines that the process wrote after the one at ``begin``.
+
+    The words are without what the traceback's head, which stands at ``at``, was indented by.
+    """
+    first = text[begin : _end(text, begin)]
+    mine, indent = lines.writer(first), max(at - begin - len(first) + len(lines.bare(first)), 0)
+    position = begin + len(first) + 1
+    for _ in range(_MOST_LINES):
+        if position >= len(text):
+            return
         line = text[position : _end(text, position)]
         if lines.writer(line) == mine:
-            words = lines.bare(line)[max(indent, 0) :] if lines.bare(line)[:indent].isspace() else lines.bare(line)
-            if _begins(words) or (not count and _TIDIES.search(words)):
-                return None
-            if not _INSIDE.match(words) and not _CARRIES.match(words):
-                if not _ANSWERS.match(words):
-                    return position, line
-                if _CHAINED not in text[position : position + len(line) + _CHAINED_BYTES]:
-                    return None
+            bare = lines.bare(line)
+            yield position, line, bare[indent:] if bare[:indent].isspace() else bare
         position += len(line) + 1
-    return None
+
+
+def beheaded(text: bytes) -> int:
+    """Return where the first call stands of a traceback in whose midst the text begins; -1 where it does not."""
+    at = text.find(b'File "')
+    before = text[: max(at, 0)].splitlines()
+    inside = at >= 0 and all(_INSIDE.match(lines.bare(line)) for line in before)
+    return at if inside else -1
 
 
 def leading_to(text: bytes, exception: bytes) -> list[str]:
     """Return the lines of the traceback at the end of ``text`` that the line ``exception`` of its process closes."""
     mine = lines.writer(exception)
     found: list[str] = []
-    for line in reversed(text.splitlines()[-_MOST_LINES:]):
+    own = [line for line in text.splitlines()[-_MOST_LINES:] if lines.writer(line) == mine]
+    for line, above in zip(own[::-1], [*own[-2::-1], b""]):
         words = lines.bare(line)
-        if lines.writer(line) != mine:
-            continue
-        inside = _INSIDE.match(words) or _CARRIES.match(words)
+        code = lines.bare(above).startswith(b'File "')  # somebody took the indents off
+        inside = _INSIDE.match(words) or _CARRIES.match(words) or code
         if inside or _begins(words):
             found.insert(0, words.decode("utf-8", "replace"))
         if not inside:
@@ -114,11 +147,22 @@ def following(text: bytes) -> list[str]:
 def frames(traceback: Sequence[str]) -> list[Frame]:
     """Return the calls of a traceback, the innermost last."""
     found = [match for match in map(_FRAME.match, traceback) if match]
-    return [Frame(_PACKAGES.sub("", call["path"]), int(call["number"]), call["function"] or "?") for call in found]
+    return [Frame(_packaged(call["path"]), int(call["number"]), call["function"] or "?") for call in found]
+
+
+def _packaged(path: str) -> str:
+    bare = _PACKAGES.sub("", path)
+    return _CHECKOUT.sub("", bare) if bare.startswith("/") else bare
+
+
+def code(traceback: Sequence[str]) -> str:
+    """Return the innermost call's line of code, empty where the log has none."""
+    last = next((line.strip() for line in reversed(traceback) if line.strip(" ~^|")), "")
+    return "" if _FRAME.match(last) or _FRAME.match(f"  {last}") else last
 
 
 def _begins(words: bytes) -> bool:
-    return words.startswith(BEGINS) or words.startswith(b"Original " + BEGINS[0])
+    return words.startswith((*BEGINS, b"Original " + BEGINS[0], b"traceback: " + BEGINS[0]))
 
 
 def tells(words: bytes) -> bool:

@@ -38,8 +38,11 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
             if (hit := _lasting(log, tail, found)) is not None:
                 return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
         if badly:
-            hit = Hit(log, log.path.stat().st_size - len(tail) + badly.start(), badly[0], None, None)
-            return _told(hit, hosts, "a process ended badly, and no line before it says why", None)
+            said = list(aftermath.SAYS.finditer(tail, 0, badly.start()))[-1:]
+            found = said[0] if said else badly
+            hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
+            why = "the last line before says something" if said else "no line before it says why"
+            return _told(hit, hosts, f"a process ended badly, and {why}", None)
     return of_nothing()
 
 

@@ -24,15 +24,13 @@ from docker import DockerClient
 from images import daemon as engine
 from images.catalog import Catalog
 from images.spec import ImageSpec
-from tests.image.conftest import small
+from tests.image.conftest import PASSED_BEFORE, small
 
 CHECKOUT = Path(__file__).parents[3]
 CODE = ("images", "tests/image", "tests/conftest.py", "dockerfiles")
-PASSED_BEFORE = "passed before"
 CATALOG = Catalog.read()
 PASSED = pytest.StashKey[Path]()
 SINCE = pytest.StashKey[str]()
-COUNTED = pytest.StashKey[list[str]]()
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "subject" in metafunc.fixturenames:
         level = metafunc.module.HOLDS_FOR
         named = os.environ.get("VERLJOB_TEST_IMAGES", "").split()
-        usual = [variant for variant in ("cpu", *standin.STUBS) if level in ("every", variant, _platform(variant))]
+        usual = [variant for variant in (*standin.STUBS, "cpu") if level in ("every", variant, _platform(variant))]
         images = [image for image in named if level in ("every", *_lineage(image))]
         metafunc.parametrize("subject", images if named else usual, indirect=True)
 
@@ -87,24 +85,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call" and report.passed:
         if since := item.stash.get(SINCE, ""):
             report.user_properties.append((PASSED_BEFORE, since))
-            item.config.stash.setdefault(COUNTED, []).append(since)
         elif path := item.stash.get(PASSED, None):
             _keep(path, item.nodeid)
     return report
-
-
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    if report.when == "call" and PASSED_BEFORE in dict(report.user_properties):
-        return PASSED_BEFORE, "b", PASSED_BEFORE.upper()
-    return None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if counted := config.stash.get(COUNTED, []):
-        terminalreporter.write_line(
-            f"passed before: {len(counted)} tests on the same images by the same code, the first on {min(counted)}; "
-            "VERLJOB_TEST_AGAIN=1 runs them again"
-        )
 
 
 def _lineage(image: str) -> tuple[str, str]:

@@ -201,6 +201,18 @@ def test_term_ends_a_node_within_5_s_and_is_not_its_own_verdict(job: Job) -> Non
     wait_until_nothing_is_left(job)
 
 
+def test_a_worker_that_alone_is_told_to_end_is_named_as_ended_from_outside(job: Job) -> None:
+    job.start(FAKE_TRAINING=LASTING)
+    job.until(0, "^trains")
+    job.processes[1].terminate()
+
+    assert job.end(0) == 76
+    verdict = job.verdict(0)
+    assert (verdict["host"], verdict["stage"], verdict["origin"]) == ("n1", "cluster", "outside")
+    assert "n1 was lost: Ended from outside by SIGTERM" in verdict["cause"]
+    wait_until_nothing_is_left(job)
+
+
 def test_the_end_of_the_lease_ends_a_node(job: Job) -> None:
     job.start(FAKE_TRAINING=LASTING)
     job.until(0, "^trains")

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent
 HELD_OUT = yaml.safe_load((FOLDER / "held_out.yaml").read_text())
 TAUGHT = yaml.safe_load((FOLDER / "taught.yaml").read_text())
 CLEAN = sorted((FOLDER / "clean").glob("*.log"))
+GOING_ON = [log for log in CLEAN if not any(end in log.read_text() for end in ("SIGTERM", "verdict: 0"))]
 
 
 def first_line_with(log: Path, words: str) -> str:
@@ -62,6 +63,17 @@ def test_a_job_that_went_well_has_no_failure_however_noisy_it_was(log: Path) -> 
     told = explain([log])
 
     assert (told.kind, told.line) == ("none", "")
+
+
+@pytest.mark.parametrize("log", GOING_ON, ids=lambda log: log.stem)
+def test_the_noise_before_a_failure_is_not_taken_for_it(log: Path, tmp_path: Path) -> None:
+    failure = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+    noisy = tmp_path / "job.log"
+    noisy.write_bytes(log.read_bytes() + f"\nTraceback (most recent call last):\n{failure}\n".encode())
+
+    told = explain([noisy])
+
+    assert (told.kind, told.line) == ("vllm", failure)
 
 
 def test_there_are_ten_clean_logs_and_each_has_words_of_failures() -> None:

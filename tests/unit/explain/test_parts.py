@@ -33,6 +33,12 @@ def log(folder: Path, text: str, name: str = "job.out") -> Path:
         "(EngineCore_0 pid=1) ERROR 09-03 11:03:37 [core.py:712] ValueError: x",
         "3: ValueError: x",
         "2026-01-02 03:04:05,678 ValueError: x",
+        "2026-01-02 03:04:05,678 - verl.main - ERROR - ValueError: x",
+        "[2026-01-02 03:04:05 TP0] ValueError: x",
+        "ERROR 04-23 00:04:19 multiproc_worker_utils.py:240] ValueError: x",
+        "job.train/0 [default0]:[rank0]: ValueError: x",
+        "[1,0]<stderr>: ValueError: x",
+        "10.0.0.2: ValueError: x",
     ],
 )
 def test_what_stands_before_a_line_is_taken_off(line: str) -> None:
@@ -72,6 +78,53 @@ def test_a_traceback_is_read_between_the_lines_of_others() -> None:
     )
 
     assert tracebacks.root(text, text.find(tracebacks.BEGINS[0])) == (text.rfind(b"(A"), b"(A pid=1) KeyError: 'mine'")
+
+
+def test_a_log_that_begins_in_the_midst_of_a_traceback_is_read_from_there(tmp_path: Path) -> None:
+    cut = (
+        '    raise x\n[rank0]:   File "/w/a.py", line 1, in f\n[rank0]:     g()\n[rank0]: AssertionError\nTraceback (m'
+    )
+    whole = 'step 1\n  File "/w/a.py", line 1, in f\nKeyError\n'
+
+    assert explain([log(tmp_path, cut)]).line == "[rank0]: AssertionError"
+    assert explain([log(tmp_path, whole)]).kind == "none"
+
+
+def test_a_traceback_whose_indents_are_gone_is_read_as_well(tmp_path: Path) -> None:
+    calls = 'File "a.py", line 1, in f\ng(\nFile "b.py", line 2, in g\nraise x\n'
+    path = log(tmp_path, f"Traceback (most recent call last):\n{calls}OddError: x\n")
+
+    assert explain([path]).line == "OddError: x"
+
+
+def test_a_traceback_in_a_box_ends_below_it(tmp_path: Path) -> None:
+    box = "╭─── Traceback (most recent call last) ───╮\n│ /w/a.py:7 in main   │\n│ ❱ 7 │   f()  │\n╰───╯\n"
+    told = explain([log(tmp_path, f"{box}OddError: mine\n")])
+
+    assert told.line == "OddError: mine"
+    assert [str(call) for call in tracebacks.frames(told.traceback)] == ["/w/a.py, line 7, in main"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Memory access fault by GPU node-2 (Agent handle: 0x63155be5d980) on address (nil). Reason: Unknown.",
+        ":0:rocdevice.cpp:3586: Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_EXCEPTION: code: 0x1016",
+        "  what():  a native program's last words",
+    ],
+)
+def test_the_last_words_of_a_native_program_are_told_and_not_that_it_ended(words: str, tmp_path: Path) -> None:
+    path = log(tmp_path, f"loading\n{words}\nAborted (core dumped)\n")
+
+    assert (explain([path]).kind, explain([path]).line) == ("unknown", words.strip())
+
+
+def test_before_a_bad_end_the_last_line_that_says_something_is_told(tmp_path: Path) -> None:
+    ended = "srun: error: n1: task 0: Exited with exit code 1\n"
+    path = log(tmp_path, f"INFO error=0\nallocation too small: affinity=1\nbye\n{ended}")
+
+    assert (explain([path]).kind, explain([path]).line) == ("unknown", "allocation too small: affinity=1")
+    assert explain([log(tmp_path, f"bye\n{ended}")]).line == ended.strip()
 
 
 @pytest.mark.parametrize("last", ["KeyboardInterrupt", "x.SignalException: Process 1 got signal: 15", "SystemExit: 1"])
@@ -222,6 +275,18 @@ def test_the_newest_attempt_of_a_jobs_folder_is_read(tmp_path: Path) -> None:
     assert [entry.path.parts[-4] for entry in sources.collect([tmp_path])] == ["attempt-10"]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [
+        ("143 (cluster on n1): the job was ended from outside (scancel or preemption)", "slurm-container"),
+        ("69 (join on n2): n2 runs image sha256:1, n1 runs sha256:2. — Bring the same image.", "image"),
+        ("76 (cluster on n2): Node n2 was lost: its connection ended without a word.", "ray-gcs"),
+    ],
+)
+def test_what_the_job_says_of_its_end_has_its_class(tmp_path: Path, verdict: str, kind: str) -> None:
+    assert explain([log(tmp_path, f"verdict: {verdict}\n")]).kind == kind
+
+
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(NothingToRead, match="wanted is a log"):
         explain([tmp_path / "nowhere"])
@@ -263,7 +328,13 @@ def test_at_its_time_limit_it_says_what_it_did_not_read(tmp_path: Path) -> None:
 
 CODES = (64, 65, 66, 69, 70, 71, 75, 76, 77, 93, 143, 137, 1)
 STAGES = ("launch", "image", "container", "checks", "head", "join", "cluster", "data", "model", "train", "hang", "lead")
-CAUSES = ("x", "killed for want of memory", "the job reached its time limit", "the limit of processes")
+CAUSES = (
+    "x",
+    "killed for want of memory",
+    "the job reached its time limit",
+    "the limit of processes",
+    "n2 runs image sha256:1",
+)
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -6,13 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from verl_node.explain import explain, rules, scan
+from verl_node.explain import classes, explain, rules, scan
 from verl_node.explain.rules import LEVELS, Rule
 
 ROOT = Path(__file__).parents[3]
-CLASSES = {
-    "ray-gcs", "nccl", "vllm", "fsdp", "slurm-container", "debug-logs", "hf-cache", "config", "image", "data", "memory"
-}  # fmt: skip
+CLASSES = {one.name for one in classes.load()} - set(classes.OTHERS)
 TABLE = rules.load()
 ENDED = "srun: error: Exited with exit code 1\n"
 """A warning counts only in a job that failed."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from images.catalog import Catalog
+from tests.image import conftest as counting
 from tests.image.inherited import conftest as inherited
 from tests.image.inherited.conftest import Subject
 
@@ -92,16 +93,27 @@ def test_a_test_of_no_image_is_always_run(engine: FakeEngine) -> None:
     assert inherited.pytest_pyfunc_call(function()) is None
 
 
-def test_passed_before_is_a_word_of_its_own() -> None:
-    report = SimpleNamespace(when="call", user_properties=[(inherited.PASSED_BEFORE, "2026-11-22T00:00:00Z")])
-    plain = SimpleNamespace(when="call", user_properties=[])
+def report(*properties: tuple[str, str]) -> pytest.TestReport:
+    return cast(pytest.TestReport, SimpleNamespace(when="call", user_properties=list(properties)))
 
-    assert inherited.pytest_report_teststatus(cast(pytest.TestReport, report)) == (
-        "passed before",
-        "b",
-        "PASSED BEFORE",
-    )
-    assert inherited.pytest_report_teststatus(cast(pytest.TestReport, plain)) is None
+
+def test_passed_before_is_a_word_of_its_own() -> None:
+    before = report((counting.PASSED_BEFORE, "2026-11-22T00:00:00Z"))
+
+    assert counting.pytest_report_teststatus(before) == ("passed before", "b", "PASSED BEFORE")
+    assert counting.pytest_report_teststatus(report()) is None
+
+
+def test_what_passed_before_is_told_with_its_oldest_day() -> None:
+    days = ["2026-11-22T00:00:00Z", "2026-11-20T00:00:00Z"]
+    lines: list[str] = []
+    stats = {counting.PASSED_BEFORE: [report((counting.PASSED_BEFORE, day)) for day in days]}
+    for counted in (stats, {}):
+        reporter = SimpleNamespace(stats=counted, write_line=lines.append)
+        counting.pytest_terminal_summary(cast(pytest.TerminalReporter, reporter))
+
+    (line,) = lines
+    assert line.startswith("passed before: 2 tests on the same images by the same code, the first on 2026-11-20")
 
 
 def test_an_image_inherits_what_holds_for_all_its_platform_and_itself() -> None:

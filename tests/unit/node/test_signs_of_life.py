@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from verl_node import heart, lease, standstill, strain, tree
+from verl_node import crowding, heart, lease, standstill, strain, tree
 from verl_node.address import leads_here
 from verl_node.control.channel import LINE_LIMIT, Channel, Message
 from verl_node.errors import ClusterLost
@@ -125,11 +125,58 @@ def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> N
     os.close(holder)
 
 
+def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fifo = tmp_path / "lease"
+    os.mkfifo(fifo)
+    holder = os.open(fifo, os.O_RDWR)
+    monkeypatch.setattr(crowding, "weight", lambda: 1 / 4)
+
+    async def story() -> None:
+        watch = asyncio.ensure_future(lease.watch(fifo))
+        os.write(holder, b".")
+        await asyncio.sleep(BEAT_S * 8)
+        assert not watch.done()
+        with pytest.raises(ClusterLost, match="no sign of life"):
+            await asyncio.wait_for(watch, 5)
+
+    asyncio.run(story())
+    os.close(holder)
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "weight"),
+    [
+        ("0.10 0.20 0.30 1/200 77", 2, 1.0),
+        ("9.00 9.00 9.00 32/200 77", 2, 1.0),
+        ("99.0 9.00 9.00 64/900 77", 2, 0.5),
+        ("99.0 9.00 9.00 64/900 77", 64, 1.0),
+        ("99.0 9.00 9.00 9999/9999 77", 2, 1 / 16),
+        ("of another system", 2, 1.0),
+    ],
+)
+def test_a_second_weighs_by_what_is_ready_to_run(tmp_path: Path, load: str, cores: int, weight: float) -> None:
+    (tmp_path / "loadavg").write_text(load)
+
+    assert crowding.weight(tmp_path / "loadavg", cores) == weight
+    assert crowding.weight(tmp_path / "none", cores) == 1.0
+
+
 def test_a_process_that_stays_stopped_is_named() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         child.send_signal(signal.SIGSTOP)
         try:
-            with pytest.raises(ClusterLost, match=rf"The process sleep \({child.pid} .* on n1 was stopped"):
+            with pytest.raises(ClusterLost, match=rf"The process sleep \(PID {child.pid} .* on n1 was stopped"):
+                asyncio.run(asyncio.wait_for(standstill.watch("n1"), 5))
+        finally:
+            child.kill()
+
+
+def test_a_script_that_stays_stopped_is_named_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "node.sh").write_text("while :; do sleep 0.1; done")
+    with subprocess.Popen(["bash", tmp_path / "node.sh"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterLost, match=rf"The process node\.sh \(PID {child.pid} .* on n1 was stopped"):
                 asyncio.run(asyncio.wait_for(standstill.watch("n1"), 5))
         finally:
             child.kill()

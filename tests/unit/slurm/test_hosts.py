@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +20,7 @@ from slurm.testbed.hosts import Host
 class Engine:
     """Answers like docker-py's API: `codes` is what it says of the exit code, one answer after the other."""
 
-    def __init__(self, codes: list[int | None], stdout: bytes | None = None, stderr: bytes | None = None) -> None:
+    def __init__(self, codes: list[int | None], stdout: bytes = b"", stderr: bytes = b"") -> None:
         self.codes = codes
         self.output = (stdout, stderr)
         self.words: list[str] = []
@@ -25,8 +29,13 @@ class Engine:
         self.words = words
         return {"Id": "1"}
 
-    def exec_start(self, started: str, *, demux: bool) -> tuple[bytes | None, bytes | None]:
-        return self.output
+    base_url, api_version = "http+docker://localhost", "1.41"
+
+    @contextmanager
+    def post(self, url: str, **_: object) -> Iterator[SimpleNamespace]:
+        assert url == "http+docker://localhost/v1.41/exec/1/start"
+        frames = [struct.pack(">BxxxL", stream, len(said)) + said for stream, said in enumerate(self.output, 1) if said]
+        yield SimpleNamespace(raw=io.BytesIO(b"".join(frames)), raise_for_status=lambda: None)
 
     def exec_inspect(self, started: str) -> dict[str, int | None]:
         return {"ExitCode": self.codes.pop(0)}
