@@ -109,6 +109,8 @@ def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
         return build.build(small(spec, **more), Site.here(), [tag], from_base=reference, lock=lines)
 
     debian.ensure()
+    # Threads that ask pytest for the first folder at once each empty what it makes.
+    tmp_path_factory.getbasetemp()
     with ThreadPoolExecutor() as pool:
         list(pool.map(make, standin.STUBS))
     return make
