@@ -30,7 +30,9 @@ container::_end() {
 # Makes sure that it is gone, also when only its client was killed; safe to call without one.
 container::remove() {
     [[ -n ${CONTAINER_CLIENT:-} ]] || { runtime::leave; return 0; }
-    local ENDING=${ENDING:-${LEASE_LOST:+$SECONDS}} # an engine that hangs is given no more time than after TERM
+    # An engine that hangs is given no more time than after TERM; one that ended by TERM is due in that time, whoever got it.
+    local ENDING=${ENDING:-${LEASE_LOST:+$SECONDS}}
+    [[ ${PROCESS_CODE:-} != 143 ]] || ENDING=${ENDING:-$SECONDS}
     runtime::remove "$CONTAINER_NAME" || say::warn "container $CONTAINER_NAME could not be removed: $RUNTIME_SAID"
 }
 

@@ -11,9 +11,18 @@ readonly OCI_TIMEOUT_S=60
 # Runs the client; sets OCI_ANSWER to what it said, and RUNTIME_SAID to the last line of that when it failed.
 oci::ask() {
     local code=0 limit_s=$OCI_TIMEOUT_S
-    [[ -z $ENDING ]] || limit_s=2 # after TERM the whole node has 5 s
-    OCI_ANSWER=$(timeout --kill-after=2 "$limit_s" "$OCI_CLIENT" "$@" 2>&1) || code=$?
+    [[ -z $ENDING ]] || limit_s=$((SECONDS - ENDING < 5 ? 2 : 1)) # after TERM the whole node has 5 s
+    OCI_ANSWER=$(oci::_limited "$limit_s" "$@") || code=$?
     oci::_answered "$code" "$OCI_CLIENT gave no answer in $limit_s s"
+}
+
+# usage: oci::_limited SECONDS ARGUMENT...
+# Not even a client that waits for a disk and cannot be killed is waited for, nor what it left behind: cat alone holds
+# this output, and ends with the limit.
+oci::_limited() {
+    # shellcheck disable=SC2016 # expands there
+    timeout --signal=KILL "$(($1 + 1))" bash -c 'timeout --foreground "$@" 2>&1 | cat; exit "${PIPESTATUS[0]}"' \
+        limited "$1" "$OCI_CLIENT" "${@:2}"
 }
 
 # usage: oci::bring ARGUMENT...

@@ -16,11 +16,21 @@ export USER=${USER:-$(id -un)}
 runtime::available() {
     local kind
     command -v podman > /dev/null || fail 69 "there is no podman on $HOST" "install it, or use another runtime: VERLJOB_RUNTIME"
-    oci::ask info --format '{{.Store.GraphRoot}}' || fail 69 "podman does not work on $HOST: $RUNTIME_SAID" \
+    podman::_look || fail 69 "podman does not work on $HOST: $RUNTIME_SAID" \
         "run podman info there as $(id -un), see docs/runtimes.md, or exclude the node: sbatch --exclude=$HOST"
-    kind=$(stat --file-system --format=%T -- "${OCI_ANSWER##*$'\n'}")
-    [[ $PODMAN_NOT_ON != *" $kind "* ]] || fail 69 "podman would keep its images on $HOST in ${OCI_ANSWER##*$'\n'}, which is $kind" \
+    kind=$(stat --file-system --format=%T -- "$PODMAN_IMAGES")
+    [[ $PODMAN_NOT_ON != *" $kind "* ]] || fail 69 "podman would keep its images on $HOST in $PODMAN_IMAGES, which is $kind" \
         "set rootless_storage_path in storage.conf to a folder of the node's own disk: docs/runtimes.md"
+}
+
+# Sets PODMAN_IMAGES, the folder of the account's images, and PODMAN_PAUSE, the file that names the process of leave.
+podman::_look() {
+    local lines
+    oci::ask info --format $'{{.Host.RemoteSocket.Path}}\n{{.Store.GraphRoot}}' || return 1
+    PODMAN_IMAGES=${OCI_ANSWER##*$'\n'} # below any warning
+    lines=${OCI_ANSWER%$'\n'*}
+    PODMAN_PAUSE=${lines##*$'\n'}
+    PODMAN_PAUSE=${PODMAN_PAUSE%/podman/podman.sock}/libpod/tmp/pause.pid
 }
 
 runtime::insecure() {
@@ -60,12 +70,9 @@ runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
 # Between two commands a process of podman's holds the account's namespaces. It would outlive the job; a later command
 # starts another, and joins a running container's where there is one.
 runtime::leave() {
-    local file
     ((UID != 0)) && oci::ask ps --format 'running {{.ID}}' && [[ $OCI_ANSWER != *'running '* ]] || return 0
-    oci::ask info --format '{{.Host.RemoteSocket.Path}}' || return 0
-    file=${OCI_ANSWER##*$'\n'}
-    file=${file%/podman/podman.sock}/libpod/tmp/pause.pid
-    [[ ! -r $file ]] || kill -KILL "$(< "$file")" 2> /dev/null || : # it has just ended
+    [[ -n ${PODMAN_PAUSE:-} ]] || podman::_look || return 0
+    [[ ! -r $PODMAN_PAUSE ]] || kill -KILL "$(< "$PODMAN_PAUSE")" 2> /dev/null || : # it has just ended
 }
 
 runtime::last_words() { oci::words "$1" 'Error: '; }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import time
 
 import pytest
@@ -108,6 +110,25 @@ def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: s
 
     assert rig.node().returncode == 76
     assert words in rig.verdict()["cause"]
+
+
+@pytest.mark.parametrize("command", ["kill", "rm", "container inspect"])
+def test_a_client_that_nothing_can_end_does_not_hold_up_the_end(rig: Rig, command: str) -> None:
+    """As one does that waits for a disk: here a process out of node.sh's reach holds the client's output open."""
+    client = rig.root / "bin" / "docker"
+    real = client.resolve()
+    client.unlink()
+    stays = f"{shutil.which('setsid')} sleep 30 &"
+    client.write_text(f'#!/bin/bash\nif [[ "$* " == \'{command} \'* ]]; then {stays} fi\nexec {real} "$@"\n')
+    client.chmod(0o755)
+    with running(rig) as node:
+        began = time.monotonic()
+        node.send_signal(signal.SIGTERM)
+        node.wait(15)
+
+    assert time.monotonic() - began < 15
+    assert node.returncode == 143
+    assert left(rig) == []
 
 
 @pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from verl_node import tree
+from verl_node.checks import child
 from verl_node.checks.answer import IDLE, OK, Result
 from verl_node.checks.check import check
 from verl_node.generation import TOKENS
@@ -22,7 +16,6 @@ from verl_node.settings import Settings
 
 LIMIT_S = 160.0  # of a deep visit's 180; most is imports, and NCCL's start over several GPUs
 _MARGIN_S = 10.0
-_LOOK_S = 0.1
 LOG = "vllm.log"
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -66,35 +59,22 @@ def engine_generates(settings: Settings, gpus: int) -> Result:
 
 def _generation(gpus: int, folder: Path) -> dict[str, Any] | None:
     """Return what the engine did, None where it did not; all that it said is in LOG, and none of it is left."""
-    answer, deadline = folder / "answer.json", time.monotonic() + LIMIT_S - _MARGIN_S
-    with (
-        (folder / LOG).open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "verl_node.generation", str(gpus), str(answer)],
-            stdin=subprocess.DEVNULL,
+    answer, limit_s = folder / "answer.json", LIMIT_S - _MARGIN_S
+    with (folder / LOG).open("wb") as log:
+        code = child.run(
+            ["verl_node.generation", str(gpus), str(answer)],
+            limit_s=limit_s,
             stdout=log,
             stderr=log,
-            env={**os.environ, **_ENVIRONMENT},
-        ) as process,
-    ):
-        while process.poll() is None and not answer.exists() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        if process.poll() is None and not answer.exists():
-            log.write(f"\nTimeoutError: vLLM neither started nor failed within {LIMIT_S - _MARGIN_S:.0f} s\n".encode())
-        _end(process)
+            environ=_ENVIRONMENT,
+            done=answer.exists,  # an engine takes its time to end
+        )
+        if code is None and not answer.exists():
+            log.write(f"\nTimeoutError: vLLM neither started nor failed within {limit_s:.0f} s\n".encode())
     if not answer.exists():
         return None
     found: dict[str, Any] = json.loads(answer.read_bytes())
     return found
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what the engine started, then itself: its workers would outlive it and keep the GPUs' memory."""
-    while pids := [*tree.below(process.pid), *([process.pid] if process.poll() is None else [])]:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_S)  # again: one may have been started between the look and the signal
 
 
 def _why(log: Path) -> tuple[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from typing import Any
+import tempfile
+from typing import IO, Any
 
 from verl_node import gpu_state, platforms
+from verl_node.checks import child, peaks
 from verl_node.checks import gpus as job_gpus
-from verl_node.checks import peaks
 from verl_node.checks.answer import IDLE, Result
 from verl_node.checks.check import check
 from verl_node.settings import Settings
@@ -77,19 +76,18 @@ def _link(settings: Settings, gpus: int) -> float | None:
 
 def _probe(word: str) -> dict[str, Any] | str:
     """Return what the probe found, or in words why it did not."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "verl_node.probe", word],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S - 5,
-        )
-    except subprocess.TimeoutExpired:
-        return f"It took longer than {LIMIT_S - 5:.0f} s."
-    lines = done.stdout.splitlines()
-    if done.returncode == 0 and lines:
-        found: dict[str, Any] = json.loads(lines[-1])
+    limit_s = LIMIT_S - 5
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        code = child.run(["verl_node.probe", word], limit_s=limit_s, stdout=stdout, stderr=stderr)
+        told, said = (_lines(file) for file in (stdout, stderr))
+    if code is None:
+        return f"It took longer than {limit_s:.0f} s."
+    if code == 0 and told:
+        found: dict[str, Any] = json.loads(told[-1])
         return found
-    said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
-    return f"It ended with {done.returncode}: {said[-1]}"
+    return f"It ended with {code}: {said[-1] if said else 'it said nothing'}"
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
+from verl_node import tree
 from verl_node.checks import vllm
 from verl_node.checks.answer import Result
 from verl_node.settings import Settings
@@ -97,19 +97,10 @@ def test_an_engine_that_hangs_is_ended_with_all_that_it_started(
 
     assert time.monotonic() - began < 10
     assert (found.severity, "neither started nor failed within 3 s" in found.seen) == ("fail", True)
-    assert not _lives(int((tmp_path / "pid").read_text()))
+    assert not tree.lives(int((tmp_path / "pid").read_text()), "sleep")
 
 
 def test_an_image_without_vllm_has_nothing_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "find_spec", lambda name: None)
 
     assert asked().severity == "idle"
-
-
-def _lives(pid: int) -> bool:
-    """Tell whether a process is there and not merely uncollected."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return os.path.exists(f"/proc/{pid}") and state != "Z"

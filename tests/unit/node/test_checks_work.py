@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from verl_node.checks import child, peaks, work
 from verl_node.checks import gpus as job_gpus
-from verl_node.checks import peaks, work
 from verl_node.settings import Settings
 
 CUDA = Settings.from_env({"VERLJOB_PLATFORM": "cuda"})
@@ -18,7 +18,7 @@ TOPOLOGY, OF_FOUR = ((RECORDED / f"nvidia-smi-topo-{of}h200.txt").read_text() fo
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The interpreter that runs the probe: a script that the test writes."""
     path = tmp_path / "python3"
-    monkeypatch.setattr(work.sys, "executable", str(path))
+    monkeypatch.setattr(child.sys, "executable", str(path))
     return path
 
 
