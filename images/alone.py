@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / ".build" / "images"
+FOLDER = Path(__file__).resolve().parent.parent / ".build" / "locks"
 
 
 @contextmanager
