@@ -18,6 +18,8 @@ outcome::_of_the_node() {
         verdict::set 143 signal "ended by a signal from outside" "another node's verdict, scancel or the time limit tells why"
     elif [[ -n ${LEASE_LOST:-} ]]; then
         verdict::set 76 self "$LEASE_LOST" "see $NODE_FOLDER/node.log and the engine's log"
+    elif [[ $1 == 125 && -n ${LEASE_SILENT:-} ]]; then
+        outcome::_found # it gave signs of life: a client that loses its engine ends as one that could not start
     elif [[ -n ${CONTAINER_CLIENT:-} ]]; then
         container::verdict "$1"
     else

@@ -43,10 +43,10 @@ step::_pass_on() {
     step::signal TERM > /dev/null 7<&- 4>&- & # not waited for: the end goes on
 }
 
-# usage: step::signal NAME
-# To every task of the step. Asked about a job that is being requeued, scancel tries again for a minute.
+# usage: step::signal NAME [STEP]
+# To every task of the step, or of all steps. Asked about a job that is being requeued, scancel tries again for a minute.
 step::signal() {
-    timeout --kill-after=2 5 scancel "--signal=$1" "$SLURM_JOB_ID" 2> /dev/null
+    timeout --kill-after=2 5 scancel "--signal=$1" "${2:-$SLURM_JOB_ID}" 2> /dev/null
 }
 
 # Passes the step's stderr on, files the verdicts in it, and tells by descriptor 4 which node.sh ended in order: that
@@ -86,10 +86,20 @@ step::silent() {
     done
 }
 
+# The step lives on only where srun itself was killed. It is ended by its number, since what goes to the whole job may come
+# so late that it ends the step that begins next.
+step::_end_others() {
+    local id steps
+    steps=$(timeout --kill-after=2 5 squeue --noheader --steps "--jobs=$SLURM_JOB_ID" --format=%i) || steps=$SLURM_JOB_ID.
+    for id in $steps; do
+        [[ ${id#*.} == *[!0-9]* ]] || step::signal TERM "${id%.}" || : # it has just ended
+    done
+}
+
 # What a killed node.sh could not do itself: containers, folders and logs of the nodes that were not heard of.
 step::sweep() {
     local -r count=$#
-    step::signal TERM || : # the step lives on only where srun itself was killed
+    step::_end_others
     timeout --kill-after=2 "$STEP_SWEEP_S" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
         "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
         bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"

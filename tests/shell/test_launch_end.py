@@ -134,6 +134,31 @@ def test_a_node_where_node_sh_was_killed_is_looked_after_by_a_step_of_its_own(ri
     assert argv[-1] == "sweep"
 
 
+@pytest.mark.parametrize(
+    ("steps", "signalled"), [("20.batch\n20.extern\n", []), ("20.3\n20.batch\n", ["20.3"]), ("", [])]
+)
+def test_the_step_of_a_killed_srun_is_ended_by_its_number_and_no_later_one(
+    rig: Rig, steps: str, signalled: list[str]
+) -> None:
+    rig.fake("steps", steps)
+    rig.fake("step", "kill -KILL $$")
+
+    rig.launch(DEMO)
+
+    asked = rig.root / "fake" / "scancel.argv"
+    assert (asked.read_text().split() if asked.exists() else []) == [
+        word for step in signalled for word in ("--signal=TERM", step)
+    ]
+
+
+def test_all_steps_are_ended_where_slurm_does_not_tell_which_there_are(rig: Rig) -> None:
+    rig.fake("step", "kill -KILL $$")
+
+    rig.launch(DEMO)
+
+    assert rig.faked("scancel.argv").split() == ["--signal=TERM", "20"]
+
+
 def test_no_second_step_is_made_where_every_node_was_heard_of(rig: Rig) -> None:
     rig.fake("step", WELL)
 

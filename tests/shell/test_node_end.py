@@ -102,6 +102,13 @@ def test_a_container_that_was_told_to_end_and_node_sh_not_was_ended_from_outside
     assert "was ended from outside" in rig.verdict()["cause"]
 
 
+def test_a_container_that_lived_and_whose_client_lost_the_engine_did_not_fail_to_start(rig: Rig) -> None:
+    rig.fake("container", 'for _ in 1 2 3 4; do printf . > "$FOLDER/out/pulse"; sleep 0.5; done; exit 125')
+
+    assert rig.node().returncode == 76
+    assert (rig.verdict()["origin"], "was ended from outside" in rig.verdict()["cause"]) == ("outside", True)
+
+
 @pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
 def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: str) -> None:
     rig.fake("container", "exit 137")
