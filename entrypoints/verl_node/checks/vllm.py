@@ -46,8 +46,9 @@ def engine_generates(settings: Settings, gpus: int) -> Result:
         told = _generation(gpus, Path(folder))
         if told is None:
             return Result("fail", *_why(Path(folder) / LOG), _WANTED)
+    where = f"{told['gpus']} GPU{'s' * (told['gpus'] > 1)}" if gpus else "the CPU"
     seen = (
-        f"vLLM {told['version']} started on {told['gpus']} GPU{'s' * (told['gpus'] > 1)} in {told['start_s']:g} s and "
+        f"vLLM {told['version']} started on {where} in {told['start_s']:g} s and "
         f"generated {told['tokens']} tokens in {told['generate_s']:g} s."
     )
     if told["tokens"] != TOKENS:

@@ -58,6 +58,10 @@ def test_an_engine_that_generates_is_told_with_its_seconds(engine: Path, tmp_pat
     assert seen.endswith(', "1"]')
 
 
+def test_a_node_without_gpus_is_told_as_such(engine: Path) -> None:
+    assert asked(gpus=0).seen.startswith("vLLM 9.9 started on the CPU in ")
+
+
 def test_an_engine_that_fails_is_told_by_its_first_failure_and_its_fix(engine: Path) -> None:
     refusal = (
         "Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU memory utilization (0.1, 14)."
