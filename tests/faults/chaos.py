@@ -47,7 +47,8 @@ def run(
         for kind in kinds * rounds:
             outcomes.append(attempt(kind, ground))
             say(row(outcomes[-1]))
-        crowded = _crowd(cluster, environment, rounds, say) if CROWD in only.split(",") or not only else 0
+        asked = CROWD in only.split(",") or (not only and runtime == "docker")  # its containers are Docker's
+        crowded = _crowd(cluster, environment, rounds, say) if asked else 0
     finally:
         cluster.down()
     if outcomes:
