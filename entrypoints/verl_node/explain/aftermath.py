@@ -28,7 +28,7 @@ EXCEPTION = re.compile(
     rb"(?m)^(?:[^()\n]{0,9}\([^()\n]{0,80}\)(?:\x1b\[0m)? |\[rank\d+\]: ?)*"
     rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
     rb"|\s*what\(\): .*|Memory access fault by GPU.*|:0:rocdevice\S+ .*HSA_STATUS_ERROR.*|HW Exception by GPU.*"
-    rb"|Fatal Python error: .*|terminate called without an active exception)$"
+    rb"|Fatal Python error: .*|THCudaCheck FAIL .*|terminate called without an active exception)$"
 )
 BADLY = re.compile(
     rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]"

@@ -20,7 +20,7 @@ _READ_ON = f"read what stands before this line; when it is clear, it may become 
 def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
     """Return what an exception tells, placed by what led to it."""
     traceback = tracebacks.leading_to(_before(hit), hit.line) or tracebacks.following(_after(hit))
-    placed = places.of_exception(hit.line, traceback)
+    placed = places.of_exception(tracebacks.saying(hit.line, _after(hit)), traceback)
     shown = tuple(clean(line.encode()) for line in traceback[-_SHOWN_LINES:])
     told = _told(hit, hosts, f"the first exception is {clean(hit.line)}", placed)
     return replace(told, consequences=tuple(consequences), traceback=shown)

@@ -134,6 +134,14 @@ def test_an_answer_to_anothers_end_is_no_root(last: str) -> None:
     assert tracebacks.root(text, 0) is None
 
 
+def test_a_launchers_line_in_the_midst_of_a_traceback_does_not_end_it(tmp_path: Path) -> None:
+    torn = "srun: error: n1: task 0: Exited with exit code 1\n    g()\nsrun: Terminating job step 7.1\n"
+    path = log(tmp_path, f'Traceback (most recent call last):\n  File "/w/a.py", line 1, in f\n{torn}OddError: mine\n')
+
+    assert explain([path]).line == "OddError: mine"
+    assert len(tracebacks.frames(explain([path]).traceback)) == 1
+
+
 def test_an_ignored_exception_is_no_root() -> None:
     text = (
         b'Exception ignored in: <function P.__del__>\nTraceback (most recent call last):\n  File "a"\nValueError: x\n'
