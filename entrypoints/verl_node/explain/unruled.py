@@ -30,8 +30,7 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
     """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or none."""
     for log in (log for log in logs if log.first):
         tail = aftermath.tail(log.path)
-        raised = (found for found in aftermath.EXCEPTION.finditer(tail) if tracebacks.tells(found[1]))
-        if (hit := _lasting(log, tail, next(raised, None))) is not None:
+        if (hit := _lasting(log, tail, next(aftermath.exceptions(tail), None))) is not None:
             return of_exception(hit, hosts)
         badly = aftermath.BADLY.search(tail)
         for found, placed in places.of_tail(tail, ended_badly=badly is not None):

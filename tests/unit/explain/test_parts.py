@@ -184,6 +184,13 @@ def test_an_exception_without_a_traceback_is_told_where_nothing_else_is(tmp_path
     assert explain([lived]).kind == "none"
 
 
+def test_an_exception_behind_a_loggers_prefix_is_told_and_one_that_it_only_warns_of_is_not(tmp_path: Path) -> None:
+    line = "(EngineCore pid=7) {} 11-21 09:27:00 [core.py:842] OddError: what nobody knows\n"
+
+    assert explain([log(tmp_path, line.format("ERROR"))]).number == 1
+    assert explain([log(tmp_path, line.format("WARNING"))]).kind == "none"
+
+
 @pytest.mark.parametrize(
     "line", ["n0:1:2 [0] NCCL INFO x.cc:1 -> 3", "(W pid=1) INFO Parent process exited, terminating"]
 )
