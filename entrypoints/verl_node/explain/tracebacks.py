@@ -34,9 +34,10 @@ _ANSWERS = re.compile(
 _QUIET = (b"Exception ignored in", b"exception ignored in")
 # The first frame of what a process only meets while it tidies up.
 _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
-# Rich draws a box around its own.
+# Rich draws a box around its own; a notebook's have an arrow at the line.
 _INSIDE = re.compile(
-    rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated|\xe2\x94\x82|\xe2\x95\xad|\xe2\x95\xb0)"
+    rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated|\xe2\x94\x82|\xe2\x95\xad|\xe2\x95\xb0"
+    rb"|-+> \d+ |\d+ frames$|/\S+ in \w+\()"
 )
 # A launcher's or a tracker's own line, which may stand in the midst of another's.
 _LAUNCHERS = re.compile(rb"^(?:srun|slurmstepd[\w-]*|wandb|mpirun|prterun|pyxis): ")

@@ -191,6 +191,15 @@ def test_an_exception_behind_a_loggers_prefix_is_told_and_one_that_it_only_warns
     assert explain([log(tmp_path, line.format("WARNING"))]).kind == "none"
 
 
+def test_a_notebooks_traceback_is_read_past_its_calls(tmp_path: Path) -> None:
+    text = (
+        "OddError                 Traceback (most recent call last)\n/a/lib/m.py in f(self, x)\n      1 def f():\n"
+        "----> 2     g()\n\n17 frames\nOddError: what nobody knows\n"
+    )
+
+    assert explain([log(tmp_path, text)]).line == "OddError: what nobody knows"
+
+
 @pytest.mark.parametrize(
     "line", ["n0:1:2 [0] NCCL INFO x.cc:1 -> 3", "(W pid=1) INFO Parent process exited, terminating"]
 )
