@@ -37,7 +37,7 @@ _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\
 # Rich draws a box around its own; a notebook's have an arrow at the line.
 _INSIDE = re.compile(
     rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated|\xe2\x94\x82|\xe2\x95\xad|\xe2\x95\xb0"
-    rb"|-+> \d+ |\d+ frames$|/\S+ in \w+\()"
+    rb"|-+> \d+ |\d+ frames$|/\S+ in \w+\(|(?:Cell|Input) In ?\[|File [/~])"
 )
 # A launcher's or a tracker's own line, which may stand in the midst of another's.
 _LAUNCHERS = re.compile(rb"^(?:srun|slurmstepd[\w-]*|wandb|mpirun|prterun|pyxis): ")
