@@ -29,7 +29,7 @@ _DONE = b"Final validation metrics: "
 _EXCEPTION = re.compile(
     rb"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
     rb"|\s*what\(\): .*|Memory access fault by GPU.*|:0:rocdevice\S+ .*HSA_STATUS_ERROR.*|HW Exception by GPU.*"
-    rb"|Fatal Python error: .*|THCudaCheck FAIL .*|terminate called without an active exception"
+    rb"|Fatal Python error: .*|ptxas fatal .*|THCudaCheck FAIL .*|terminate called without an active exception"
 )
 _LINE = re.compile(rb"(?m)^.+$")
 _HARMLESS = re.compile(rb"(?i:\b(?:info|warn(?:ing)?|debug)\b)")

@@ -23,12 +23,14 @@ _CARRIES = re.compile(
     rb"^(?:ray\.exceptions\.)?RayTaskError\b|^(?:\w+\.)*RemoteTraceback:|^ray::|^The above exception was the direct"
     rb"|^(?:ray\.exceptions\.)?ActorDiedError: The actor died because of an error raised in its creation"
     rb"|^\w+: Caught \w+ in \w+ (?:worker process|\d)"
+    rb"|^(?:[\w.]+\.)?ProcessRaisedException:|^-- Process \d+ terminated with"
     rb"|^(?:ray\.exceptions\.)?RaySystemError: System error: Failed to unpickle|^torch\._dynamo\.exc\.\w+: .* raised:$"
 )
 _CHAINED = b"The above exception was the direct cause"
 _CHAINED_BYTES = 200
 _ANSWERS = re.compile(
-    rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|CalledProcessError|BrokenPipeError"
+    rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|BrokenPipeError"
+    rb"|CalledProcessError(?!: Command .{0,3}[^\s']*(?:ptxas|nvcc)\b)"
     rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
 )
 _QUIET = (b"Exception ignored in", b"exception ignored in")
