@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from verl_node.explain import lines, tracebacks
 from verl_node.explain.scan import Hit
 
 _BLOCK_BYTES = 4 << 20
@@ -23,13 +25,14 @@ _ENDING = re.compile(rb"(?i)\b(?:exit|terminat|shut|clos|kill|dead|died|leak|abo
 _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
 _DONE = b"Final validation metrics: "
 """verl's last word, after its last checkpoint (ray_trainer.py: fit); then its workers are only taken down."""
-# One that nobody printed a traceback for, or a native program's last words; Ray's and torch's may stand before it.
-EXCEPTION = re.compile(
-    rb"(?m)^(?:[^()\n]{0,9}\([^()\n]{0,80}\)(?:\x1b\[0m)? |\[rank\d+\]: ?)*"
-    rb"((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
+# One that nobody printed a traceback for, or a native program's last words, behind whatever prefix.
+_EXCEPTION = re.compile(
+    rb"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
     rb"|\s*what\(\): .*|Memory access fault by GPU.*|:0:rocdevice\S+ .*HSA_STATUS_ERROR.*|HW Exception by GPU.*"
-    rb"|Fatal Python error: .*|terminate called without an active exception)$"
+    rb"|Fatal Python error: .*|ptxas fatal .*|THCudaCheck FAIL .*|terminate called without an active exception"
 )
+_LINE = re.compile(rb"(?m)^.+$")
+_HARMLESS = re.compile(rb"(?i:\b(?:info|warn(?:ing)?|debug)\b)")
 BADLY = re.compile(
     rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]"
     rb"|srun: error(?!: (?:ioctl\(|.*(?:[Rr]etry|[Ii]gnor)))"
@@ -44,6 +47,15 @@ SAYS = re.compile(
     rb"|refused)\b).*$"
 )
 """A line that tells of a failure in words of its own; only asked for what stands before a bad end."""
+
+
+def exceptions(text: bytes) -> Iterator[re.Match[bytes]]:
+    """Return the lines that are an exception of their own, and not one that a logger calls harmless."""
+    for found in _LINE.finditer(text):
+        words = lines.bare(found[0])
+        before = found[0][: len(found[0]) - len(words)]
+        if _EXCEPTION.fullmatch(words) and tracebacks.tells(words) and not _HARMLESS.search(before):
+            yield found
 
 
 def survived(hit: Hit) -> int | None:

@@ -10,13 +10,13 @@ from datetime import datetime
 # "job.train/0 [default0]:", mpirun's "[1,0]<stderr>:", pdsh's address, vLLM's "ERROR 09-03 11:03:37 [core.py:712]",
 # SGLang's "[2026-05-09 08:12:03 TP0]", logging's "2026-05-09 08:12:03,1 - name - INFO - ", a time.
 _PREFIX = re.compile(
-    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\d+[^()]{0,60}\)|\[(?:rank|default)?\d+\]:|\(raylet\)|\d{1,4}: "
+    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[(?:rank|default)?\d+\]:|\(raylet\)|\d{1,4}: "
     rb"|[A-Za-z][\w.-]{0,80}/\d{1,4} (?=\[)|\[\d+,\d+\]<std(?:err|out)>: ?|\d+\.\d+\.\d+\.\d+: "
     rb"|(?:ERROR|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]+:\d+\]|ERROR:[\w.]+:"
-    rb"|\[\d{4}-\d\d-\d\d[T ][\d:.,]+(?: [A-Z]+\d+)*\]|\d{4}-\d\d-\d\d[T ][\d:.,]+ - [\w.]+ - [A-Z]+ - "
+    rb"|\[\d{4}-\d\d-\d\d[T ][\d:.,]+(?: [A-Z]+\d+)*\]|\d{4}-\d\d-\d\d[T ][\d:.,]+ - (?:[\w.]+ - )?\[?[A-Z]+\]? - "
     rb"|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?(?:\| \w+ \| \w+ \| )?))*"
 )
-_RANK = re.compile(rb"^(?:\x1b\[[\d;]*m)*(?:\([^()]{0,80}\bpid=\d+[^()]{0,60}\)|\[rank\d+\]:|\d{1,4}: )")
+_RANK = re.compile(rb"^(?:\x1b\[[\d;]*m)*(?:\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[rank\d+\]:|\d{1,4}: )")
 _HOSTS = (
     re.compile(rb"\bip=(\d+\.\d+\.\d+\.\d+|[\da-f:]{4,39})\b"),
     re.compile(rb"^(?:srun|slurmstepd): error: ([\w.-]+): task"),

@@ -27,6 +27,7 @@ _PLACES = (
 _BY = {
     "exception": "its words",
     "importing": "a frame that imports",
+    "together": "the innermost frame, its code and the exception",
     "frame": "a frame",
     "raised": "the innermost frame",
     "writer": "who said it",

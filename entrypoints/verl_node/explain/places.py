@@ -17,7 +17,7 @@ import yaml
 from verl_node.explain import lines, tracebacks
 
 FILE = Path(__file__).parent / "places.yaml"
-WAYS = ("exception", "importing", "frame", "raised", "writer", "code", "otherwise", "refusal", "line")
+WAYS = ("exception", "importing", "together", "frame", "raised", "writer", "code", "otherwise", "refusal", "line")
 _LINE = re.compile(rb"(?m)^.+$")
 _METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
 
@@ -68,6 +68,8 @@ def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
         for place in _by("importing")
         if imported and place.pattern.search(imported)
     )
+    met = _together(calls, tracebacks.code(traceback), text)
+    yield from (Placed(place, str(calls[-1])) for place in _by("together") if place.pattern.search(met))
     yield from _called(calls)
     writer = _writer(line, traceback)
     yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
@@ -86,6 +88,12 @@ def _called(calls: Sequence[tracebacks.Frame]) -> Iterator[Placed]:
                 yield Placed(place, str(call))
         if call is innermost and call.path.startswith("/"):
             return  # its caller only passed it on
+
+
+def _together(calls: Sequence[tracebacks.Frame], code: str, exception: str) -> str:
+    """Return where, by what and with what it was raised; empty where nothing or Python's own code tells."""
+    innermost = calls[-1] if calls and not calls[-1].pythons_own else None
+    return f"{innermost.path} in {innermost.function} -- {code} -- {exception}" if innermost else ""
 
 
 def _imported(calls: Sequence[tracebacks.Frame]) -> str:

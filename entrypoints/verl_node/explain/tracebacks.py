@@ -16,26 +16,33 @@ BEGINS = (
 )
 """Python's; Ray's of what nobody fetched, of an actor that was not made, of one whose first lines are elsewhere."""
 _MOST_LINES = 400
+_MOST_WORDS = 4
+"""Lines of an exception's own that are read on for what it says."""
 # They carry another's exception, or are somebody's answer to another's end: never the root.
 _CARRIES = re.compile(
     rb"^(?:ray\.exceptions\.)?RayTaskError\b|^(?:\w+\.)*RemoteTraceback:|^ray::|^The above exception was the direct"
     rb"|^(?:ray\.exceptions\.)?ActorDiedError: The actor died because of an error raised in its creation"
     rb"|^\w+: Caught \w+ in \w+ (?:worker process|\d)"
+    rb"|^(?:[\w.]+\.)?ProcessRaisedException:|^-- Process \d+ terminated with"
     rb"|^(?:ray\.exceptions\.)?RaySystemError: System error: Failed to unpickle|^torch\._dynamo\.exc\.\w+: .* raised:$"
 )
 _CHAINED = b"The above exception was the direct cause"
 _CHAINED_BYTES = 200
 _ANSWERS = re.compile(
-    rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|CalledProcessError|BrokenPipeError"
+    rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|BrokenPipeError"
+    rb"|CalledProcessError(?!: Command .{0,3}[^\s']*(?:ptxas|nvcc)\b)"
     rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
 )
 _QUIET = (b"Exception ignored in", b"exception ignored in")
 # The first frame of what a process only meets while it tidies up.
 _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
-# Rich draws a box around its own.
+# Rich draws a box around its own; a notebook's have an arrow at the line.
 _INSIDE = re.compile(
-    rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated|\xe2\x94\x82|\xe2\x95\xad|\xe2\x95\xb0)"
+    rb"^(?:\s|$|File \"|\^|~|\[repeated |\[Previous line repeated|\xe2\x94\x82|\xe2\x95\xad|\xe2\x95\xb0"
+    rb"|-+> \d+ |\d+ frames$|/\S+ in \w+\(|(?:Cell|Input) In ?\[|File [/~])"
 )
+# A launcher's or a tracker's own line, which may stand in the midst of another's.
+_LAUNCHERS = re.compile(rb"^(?:srun|slurmstepd[\w-]*|wandb|mpirun|prterun|pyxis): ")
 _FRAME = re.compile(
     r"^(?: *File \"|\u2502 )(?P<path>[^\"\s][^\":]*)(?:\", line |:)(?P<number>\d+)(?:,? in (?P<function>\S+))?"
 )
@@ -102,7 +109,7 @@ def _own(text: bytes, begin: int, at: int) -> Iterator[tuple[int, bytes, bytes]]
         if position >= len(text):
             return
         line = text[position : _end(text, position)]
-        if lines.writer(line) == mine:
+        if lines.writer(line) == mine and not _LAUNCHERS.match(line):
             bare = lines.bare(line)
             yield position, line, bare[indent:] if bare[:indent].isspace() else bare
         position += len(line) + 1
@@ -120,7 +127,8 @@ def leading_to(text: bytes, exception: bytes) -> list[str]:
     """Return the lines of the traceback at the end of ``text`` that the line ``exception`` of its process closes."""
     mine = lines.writer(exception)
     found: list[str] = []
-    own = [line for line in text.splitlines()[-_MOST_LINES:] if lines.writer(line) == mine]
+    near = text.splitlines()[-_MOST_LINES:]
+    own = [line for line in near if lines.writer(line) == mine and not _LAUNCHERS.match(line)]
     for line, above in zip(own[::-1], [*own[-2::-1], b""]):
         words = lines.bare(line)
         code = lines.bare(above).startswith(b'File "')  # somebody took the indents off
@@ -130,6 +138,17 @@ def leading_to(text: bytes, exception: bytes) -> list[str]:
         if not inside:
             break
     return found
+
+
+def saying(exception: bytes, after: bytes) -> bytes:
+    """Return an exception's line with the indented lines right after it, in which some say what is wrong."""
+    mine, said = lines.writer(exception), [exception.rstrip()]
+    for line in after.splitlines()[:_MOST_WORDS]:
+        words = lines.bare(line)
+        if lines.writer(line) != mine or not words[:1].isspace() or words.lstrip().startswith(b'File "'):
+            break
+        said.append(words.strip())
+    return b" ".join(said)
 
 
 def following(text: bytes) -> list[str]:

@@ -20,7 +20,7 @@ _READ_ON = f"read what stands before this line; when it is clear, it may become 
 def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
     """Return what an exception tells, placed by what led to it."""
     traceback = tracebacks.leading_to(_before(hit), hit.line) or tracebacks.following(_after(hit))
-    placed = places.of_exception(hit.line, traceback)
+    placed = places.of_exception(tracebacks.saying(hit.line, _after(hit)), traceback)
     shown = tuple(clean(line.encode()) for line in traceback[-_SHOWN_LINES:])
     told = _told(hit, hosts, f"the first exception is {clean(hit.line)}", placed)
     return replace(told, consequences=tuple(consequences), traceback=shown)
@@ -30,8 +30,7 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
     """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or none."""
     for log in (log for log in logs if log.first):
         tail = aftermath.tail(log.path)
-        raised = (found for found in aftermath.EXCEPTION.finditer(tail) if tracebacks.tells(found[1]))
-        if (hit := _lasting(log, tail, next(raised, None))) is not None:
+        if (hit := _lasting(log, tail, next(aftermath.exceptions(tail), None))) is not None:
             return of_exception(hit, hosts)
         badly = aftermath.BADLY.search(tail)
         for found, placed in places.of_tail(tail, ended_badly=badly is not None):

@@ -134,6 +134,14 @@ def test_an_answer_to_anothers_end_is_no_root(last: str) -> None:
     assert tracebacks.root(text, 0) is None
 
 
+def test_a_launchers_line_in_the_midst_of_a_traceback_does_not_end_it(tmp_path: Path) -> None:
+    torn = "srun: error: n1: task 0: Exited with exit code 1\n    g()\nsrun: Terminating job step 7.1\n"
+    path = log(tmp_path, f'Traceback (most recent call last):\n  File "/w/a.py", line 1, in f\n{torn}OddError: mine\n')
+
+    assert explain([path]).line == "OddError: mine"
+    assert len(tracebacks.frames(explain([path]).traceback)) == 1
+
+
 def test_an_ignored_exception_is_no_root() -> None:
     text = (
         b'Exception ignored in: <function P.__del__>\nTraceback (most recent call last):\n  File "a"\nValueError: x\n'
@@ -174,6 +182,22 @@ def test_an_exception_without_a_traceback_is_told_where_nothing_else_is(tmp_path
 
     assert (explain([path]).kind, explain([path]).number) == ("unknown", 2)
     assert explain([lived]).kind == "none"
+
+
+def test_an_exception_behind_a_loggers_prefix_is_told_and_one_that_it_only_warns_of_is_not(tmp_path: Path) -> None:
+    line = "(EngineCore pid=7) {} 11-21 09:27:00 [core.py:842] OddError: what nobody knows\n"
+
+    assert explain([log(tmp_path, line.format("ERROR"))]).number == 1
+    assert explain([log(tmp_path, line.format("WARNING"))]).kind == "none"
+
+
+def test_a_notebooks_traceback_is_read_past_its_calls(tmp_path: Path) -> None:
+    text = (
+        "OddError                 Traceback (most recent call last)\n/a/lib/m.py in f(self, x)\n      1 def f():\n"
+        "----> 2     g()\n\n17 frames\nOddError: what nobody knows\n"
+    )
+
+    assert explain([log(tmp_path, text)]).line == "OddError: what nobody knows"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ def of_frames(*calls: str, **more: str) -> str:
     return placed.place.id if placed else ""
 
 
+def of_code(call: str, code: str, exception: str) -> str:
+    """Return the entry that places an exception by its innermost frame and that frame's code."""
+    frames = traceback("train.py in main", call)[:-1]
+    placed = places.of_exception(exception.encode(), [*frames, f"    {code}"])
+    return placed.place.id if placed else ""
+
+
 def of_example(place: Place) -> str:
     """Return the entry that its own example leads to."""
     if place.by in ("exception", "otherwise"):
@@ -50,10 +57,9 @@ def of_example(place: Place) -> str:
         exception = ODD if ray else f"{place.example} {ODD}"
         placed = places.of_exception(exception.encode(), [begin, '  File "x.py", line 1, in f'])
         return placed.place.id if placed else ""
-    if place.by == "code":
-        frames = traceback("train.py in main")[:-1]
-        placed = places.of_exception(ODD.encode(), [*frames, f"    {place.example}", "    ^^^^"])
-        return placed.place.id if placed else ""
+    if place.by in ("together", "code"):
+        example = place.example if place.by == "together" else f"train.py in main -- {place.example} -- {ODD}"
+        return of_code(*example.split(" -- "))
     return next(placed.place.id for _, placed in places.of_tail(place.example.encode(), ended_badly=place.by == "line"))
 
 
@@ -109,6 +115,30 @@ def test_what_somebodys_own_code_raises_is_not_the_librarys_that_called_it() -> 
     assert of_frames(trainer) == "at-fsdp"
     assert not of_frames(trainer, "/w/tests/utils.py in combine")
     assert of_frames(trainer, "/usr/lib/python3.12/contextlib.py in __enter__") == "at-fsdp"
+
+
+def test_what_a_library_raises_of_settings_is_not_what_it_stumbles_over() -> None:
+    trainer = "/v/lib/python3.12/site-packages/trl/trainer/odd_trainer.py in __init__"
+
+    assert of_code(trainer, "raise ValueError(", "ValueError: odd") == "raised-of-settings"
+    assert of_code(trainer, "x = args.odd", "AttributeError: 'OddThing' object has no attribute 'odd'") == (
+        "met-in-a-library"
+    )
+    assert of_code(trainer, "x = args.odd", "AttributeError: 'NoneType' object has no attribute 'odd'") == ""
+    assert of_code("/w/train.py in main", "x = y.odd", "AttributeError: 'Odd' object has no attribute 'odd'") == ""
+
+
+def test_a_key_that_a_row_lacks_is_not_a_key_that_anything_lacks() -> None:
+    assert of_code("/w/train.py in add", "x = example[key]", "KeyError: 'odd'") == "met-in-a-row"
+    assert of_code("/w/train.py in add", "x = obs['odd']", "KeyError: 'odd'") == ""
+
+
+def test_what_the_lines_below_an_exception_say_counts_as_its_words(tmp_path: Path) -> None:
+    frames = 'Traceback (most recent call last):\n  File "/w/a.py", line 1, in f\n'
+    words = "OddError: 1 odd thing\n  Value error, Transformers does not recognize this architecture\n"
+
+    assert explain([log(tmp_path, frames + words)]).kind == "image"
+    assert explain([log(tmp_path, frames + words.replace("  Value", "Value"))]).kind == "unknown"
 
 
 def test_a_library_that_runs_from_its_checkout_is_that_library() -> None:
