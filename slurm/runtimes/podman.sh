@@ -61,11 +61,31 @@ podman::_as_account() { RUNTIME_ARGV+=(--group-add keep-groups --cgroups disable
 
 runtime::unlimited() { ((UID == 0)) || printf 'cpus memory pids ulimits\n'; }
 
+# Killed first: `podman rm --force` gives a container ten seconds to end, and has two itself where the node is ending.
 runtime::remove() {
-    oci::remove "$1" 'no such container' && runtime::leave
+    oci::ask kill --signal KILL "$1" || : # it may have ended
+    oci::remove "$1" 'no such container' && podman::_settled "$1" && runtime::leave
 }
 
 runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
+
+# usage: podman::_settled NAME
+# When a container ends its conmon has podman clean up, which would start the process of leave again.
+podman::_settled() {
+    local -r deadline=$((SECONDS + 3))
+    while ((SECONDS < deadline)) && podman::_settles "$1"; do sleep 0.1; done
+}
+
+# usage: podman::_settles NAME
+podman::_settles() {
+    local folder item words
+    for folder in /proc/[0-9]*; do
+        words=''
+        while IFS= read -r -d '' item; do words+=" $item"; done 2> /dev/null < "$folder/cmdline"
+        [[ $words != *conmon*" $1 "* && $words != *' container cleanup '* ]] || return 0
+    done
+    return 1
+}
 
 # Between two commands a process of podman's holds the account's namespaces. It would outlive the job; a later command
 # starts another, and joins a running container's where there is one.

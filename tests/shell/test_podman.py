@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.shell.container import values
+from tests.shell.container import running, terminate, values
 from tests.shell.processes import lives
 from tests.shell.rig import CHECKOUT, Rig, left
 
@@ -65,6 +65,35 @@ def test_podman_on_a_network_file_system_ends_with_69(rig: Rig) -> None:
 
     assert as_account(rig, VERLJOB_RUNTIME="podman").returncode == 69
     assert "rootless_storage_path" in rig.verdict()["fix"]
+
+
+def test_a_container_that_does_not_end_is_killed_before_podman_gives_it_time(rig: Rig) -> None:
+    deaf = "bash -c 'trap \"\" TERM; while :; do sleep 0.1; done' > /dev/null 2>&1 &"
+    container = f'{deaf}\necho $! > "$FAKE/container.pid"; wait'
+    with running(rig, container, VERLJOB_RUNTIME="podman") as node:
+        terminate(node)
+
+    assert node.returncode == 143
+    assert "could not be removed" not in (rig.run_dir / "nodes" / "0-n1" / "node.log").read_text()
+    assert left(rig) == []
+
+
+def test_podmans_own_tidying_up_is_waited_for(rig: Rig) -> None:
+    """Else it would start the process again that the node has just ended."""
+    with subprocess.Popen(["sleep", "60"]) as pause:
+        folder = rig.root / "fake" / "run" / "libpod" / "tmp"
+        folder.mkdir(parents=True)
+        (folder / "pause.pid").write_text(f"{pause.pid}")
+        alive = f"[[ -n $(tr -d '\\0' < /proc/{pause.pid}/cmdline) ]]"
+        rig.fake("tidies", f'sleep 1.9; {alive} && : > "$FAKE/before"')
+        tidies = 'bash "$FAKE/tidies" podman container cleanup 0123'
+        rig.fake("container", rig.container("code=0", before=f"{tidies} > /dev/null 2>&1 &"))
+
+        as_account(rig, VERLJOB_RUNTIME="podman")
+
+        assert (rig.root / "fake" / "before").exists()
+        assert not lives(pause.pid)
+        pause.kill()
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with others running"])
