@@ -80,15 +80,18 @@ oci::list() {
 }
 
 # usage: oci::remove NAME ABSENT
-# Kills the container and sees it gone: ABSENT is what the client says of one that is not there.
+# Sees that the container is gone, or kills it and sees it gone: ABSENT is what the client says of one that is not there.
 oci::remove() {
     local -r deadline=$((SECONDS + 5))
+    oci::_lives "$@" || return 0
     oci::ask rm --force "$1" || : # whether it worked is asked next
-    while oci::ask container inspect "$1" || [[ $RUNTIME_SAID != *"$2"* ]]; do
+    while oci::_lives "$@"; do
         [[ -z $ENDING ]] && ((SECONDS < deadline)) || return 1
         sleep 0.1
     done
 }
+
+oci::_lives() { oci::ask container inspect "$1" || [[ $RUNTIME_SAID != *"$2"* ]]; }
 
 # usage: oci::words LOG PREFIX
 # Prints the last line of LOG that begins with PREFIX, without it.

@@ -4,6 +4,8 @@
 OCI_CLIENT=podman
 # shellcheck source=slurm/lib/oci.sh
 source "$VERLJOB_HOME/slurm/lib/oci.sh"
+# shellcheck source=slurm/lib/conmon.sh
+source "$VERLJOB_HOME/slurm/lib/conmon.sh"
 
 # File systems on which an account's images cannot lie, as stat tells them (containers-storage refuses or corrupts them).
 readonly PODMAN_NOT_ON=' nfs nfs4 lustre gpfs beegfs fhgfs cifs smb2 ceph afs panfs '
@@ -61,36 +63,32 @@ podman::_as_account() { RUNTIME_ARGV+=(--group-add keep-groups --cgroups disable
 
 runtime::unlimited() { ((UID == 0)) || printf 'cpus memory pids ulimits\n'; }
 
-# Killed first: `podman rm --force` gives a container ten seconds to end, and has two itself where the node is ending.
+# The container's processes are this account's: they are signalled without podman, whose every command takes a second on a
+# busy node, and which gives a container ten to end. conmon then has podman remove it.
+runtime::signal() {
+    conmon::look "$1"
+    [[ -n $CONMON_INIT ]] && kill -s "$2" "$CONMON_INIT" 2> /dev/null
+}
+
 runtime::remove() {
-    oci::ask kill --signal KILL "$1" || : # it may have ended
-    oci::remove "$1" 'no such container' && podman::_settled "$1" && runtime::leave
+    local -r deadline=$((SECONDS + 3))
+    conmon::look "$1"
+    while [[ -n $CONMON_BUSY ]] && ((SECONDS < deadline)); do
+        [[ -z $CONMON_INIT ]] || kill -KILL "$CONMON_INIT" 2> /dev/null || : # it has just ended
+        sleep 0.1
+        conmon::look "$1"
+    done
+    oci::remove "$1" 'no such container' && runtime::leave
 }
 
 runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
 
-# usage: podman::_settled NAME
-# When a container ends its conmon has podman clean up, which would start the process of leave again.
-podman::_settled() {
-    local -r deadline=$((SECONDS + 3))
-    while ((SECONDS < deadline)) && podman::_settles "$1"; do sleep 0.1; done
-}
-
-# usage: podman::_settles NAME
-podman::_settles() {
-    local folder item words
-    for folder in /proc/[0-9]*; do
-        words=''
-        while IFS= read -r -d '' item; do words+=" $item"; done 2> /dev/null < "$folder/cmdline"
-        [[ $words != *conmon*" $1 "* && $words != *' container cleanup '* ]] || return 0
-    done
-    return 1
-}
-
 # Between two commands a process of podman's holds the account's namespaces. It would outlive the job; a later command
 # starts another, and joins a running container's where there is one.
 runtime::leave() {
-    ((UID != 0)) && oci::ask ps --format 'running {{.ID}}' && [[ $OCI_ANSWER != *'running '* ]] || return 0
+    ((UID != 0)) || return 0
+    conmon::look ''
+    [[ -z $CONMON_OTHERS ]] || return 0
     [[ -n ${PODMAN_PAUSE:-} ]] || podman::_look || return 0
     [[ ! -r $PODMAN_PAUSE ]] || kill -KILL "$(< "$PODMAN_PAUSE")" 2> /dev/null || : # it has just ended
 }

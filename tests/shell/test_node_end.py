@@ -166,6 +166,8 @@ def test_what_a_killed_node_sh_left_is_swept_by_the_next_of_the_account(rig: Rig
     stale = rig.root / "local" / f"verljob-{os.getuid()}-19-1-0"
     stale.mkdir()
     (stale / "file").write_text("")
+    rig.fake("controller-down", "")  # it is removed for its folder's sake, and not since its job is over
+    rig.fake("containers", f"{stale.name}\t19\n")
     foreign = rig.root / "local" / f"verljob-{os.getuid() + 1}-19-1-0"
     foreign.mkdir()
 

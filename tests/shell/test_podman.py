@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -67,10 +68,18 @@ def test_podman_on_a_network_file_system_ends_with_69(rig: Rig) -> None:
     assert "rootless_storage_path" in rig.verdict()["fix"]
 
 
-def test_a_container_that_does_not_end_is_killed_before_podman_gives_it_time(rig: Rig) -> None:
+def conmon(name: str, pidfile: str, does: str) -> str:
+    """The process that podman has watch a container."""
+    return f"(exec -a /usr/bin/conmon bash -c '{does}' conmon -p \"{pidfile}\" -n {name}) > /dev/null 2>&1 &"
+
+
+def test_a_container_that_does_not_end_is_killed_without_podman(rig: Rig) -> None:
+    """Which would give it ten seconds."""
     deaf = "bash -c 'trap \"\" TERM; while :; do sleep 0.1; done' > /dev/null 2>&1 &"
-    container = f'{deaf}\necho $! > "$FAKE/container.pid"; wait'
-    with running(rig, container, VERLJOB_RUNTIME="podman") as node:
+    watches = 'while [[ -n $(tr -d "\\0" < /proc/$(< $FAKE/container.pid)/cmdline) ]]; do sleep 0.1; done; '
+    watches += "rm $FAKE/container.pid"
+    watcher = conmon(f"verljob-{os.getuid()}-20-1-0", "$FAKE/container.pid", watches)
+    with running(rig, f'{deaf}\necho $! > "$FAKE/container.pid"\n{watcher}\nwait', VERLJOB_RUNTIME="podman") as node:
         terminate(node)
 
     assert node.returncode == 143
@@ -99,14 +108,17 @@ def test_podmans_own_tidying_up_is_waited_for(rig: Rig) -> None:
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with others running"])
 @pytest.mark.parametrize("image", ["verl.cpu:latest", "absent"], ids=["after a container", "without one"])
 def test_the_process_that_podman_leaves_is_ended_with_the_last_container(rig: Rig, others: bool, image: str) -> None:
-    with subprocess.Popen(["sleep", "60"]) as pause:
+    other = ["/usr/bin/conmon", "-c", "sleep 60; :", "conmon", "-n", "verljob-2001-19-1-0"]
+    with (
+        subprocess.Popen(["sleep", "60"]) as pause,
+        subprocess.Popen(other if others else ["true"], executable="bash" if others else None) as watcher,
+    ):
         folder = rig.root / "fake" / "run" / "libpod" / "tmp"
         folder.mkdir(parents=True)
         (folder / "pause.pid").write_text(f"{pause.pid}")
-        if others:
-            rig.fake("others", "")
 
         as_account(rig, VERLJOB_RUNTIME="podman", VERLJOB_IMAGE=image)
 
         assert lives(pause.pid) == others
         pause.kill()
+        watcher.kill()
