@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ MEMINFO = Path("/proc/meminfo")
 STORE_GIB = 5
 TRAINING_GIB = 10
 KINDS = ("login", "node", "registry")
+ANOTHER_PRUNES = "a prune operation is already running"
+"""Docker's refusal (seen with 20.10)."""
 
 
 def docker_command() -> str:
@@ -97,8 +100,24 @@ def build_images(base: str) -> None:
     for kind in KINDS:
         argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{IMAGES}-{kind}"]
         run([*argv, "--build-arg", f"BASE={base}", str(FOLDER)], {"DOCKER_BUILDKIT": "1"})
-    # What these took the names from, unless a cluster still runs on it.
-    run([docker_command(), "image", "prune", "--force", "--filter", "label=verljob.testbed"], {})
+    _remove_nameless()
+
+
+def _remove_nameless() -> None:
+    """Remove the images that newer ones took the names from, unless a cluster still runs on them.
+
+    The engine does so for one client at a time, and refuses the others.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            run([docker_command(), "image", "prune", "--force", "--filter", "label=verljob.testbed"], {})
+        except CommandFailed as failure:
+            if ANOTHER_PRUNES not in failure.output or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def make_volumes() -> None:

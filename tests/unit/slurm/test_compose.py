@@ -52,6 +52,19 @@ def test_a_command_that_fails_is_told_with_its_last_words(path: Path) -> None:
     assert failure.value.code == 3
 
 
+def test_somebody_elses_prune_is_waited_for(path: Path, tmp_path: Path) -> None:
+    fake(
+        path,
+        "docker",
+        f'case "$2" in prune) [ ! -s {tmp_path}/tried ] || exit 0; echo x > {tmp_path}/tried; '
+        f'echo "Error: {compose.ANOTHER_PRUNES}"; exit 1 ;; esac',
+    )
+
+    compose.build_images("base")
+
+    assert (tmp_path / "tried").read_text() == "x\n"
+
+
 def test_as_many_nodes_are_started_as_were_asked_for() -> None:
     assert compose.up_words(2) == ["up", "--detach", "login", "registry", "n1", "n2"]
 
