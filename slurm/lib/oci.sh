@@ -13,6 +13,8 @@ oci::ask() {
     local code=0 limit_s=$OCI_TIMEOUT_S
     [[ -z $ENDING ]] || limit_s=$((SECONDS - ENDING < 5 ? 2 : 1)) # after TERM the whole node has 5 s
     OCI_ANSWER=$(oci::_limited "$limit_s" "$@") || code=$?
+    # Slurm signals the step's processes one after the other: what ended the client may be on its way to this shell.
+    [[ $code != 143 || -n $ENDING ]] || sleep 0.5 || :
     oci::_answered "$code" "$OCI_CLIENT gave no answer in $limit_s s"
 }
 

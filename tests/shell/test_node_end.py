@@ -119,6 +119,20 @@ def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: s
     assert words in rig.verdict()["cause"]
 
 
+def test_a_signal_that_reaches_the_client_first_is_no_engine_that_does_not_answer(rig: Rig) -> None:
+    client = rig.root / "bin" / "docker"
+    client.unlink()
+    client.write_text('#!/bin/bash\necho yes > "$FAKE/asked"\nkill -TERM $$\n')
+    client.chmod(0o755)
+
+    with rig.start_node() as node:
+        wait_for(rig.root / "fake" / "asked")
+        terminate(node)
+
+    assert node.returncode == 143
+    assert rig.verdict()["code"] == "143"
+
+
 @pytest.mark.parametrize("command", ["kill", "rm", "container inspect"])
 def test_a_client_that_nothing_can_end_does_not_hold_up_the_end(rig: Rig, command: str) -> None:
     """As one does that waits for a disk: here a process out of node.sh's reach holds the client's output open."""
