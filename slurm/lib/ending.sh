@@ -5,7 +5,7 @@ ending::judge() {
     local silent
     step::silent
     silent=${STEP_SILENT[*]-}
-    [[ -z $silent || -n $ENDING || -n $STEP_GIVEN_UP ]] || step::sweep "${STEP_SILENT[@]}"
+    [[ -z $silent || -n $ENDING ]] || step::sweep "${STEP_SILENT[@]}"
     if [[ -z $STEP_FAULT$ENDING$STEP_GIVEN_UP && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
         STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
     fi

@@ -74,8 +74,9 @@ step::_give_up() {
     kill -KILL "$1" 2> /dev/null || : # it has just ended by itself
 }
 
-# Waits no longer than this for nodes on which node.sh was killed.
-readonly STEP_SWEEP_S=15
+# Waits no longer than this for nodes on which node.sh was killed; and for those that were given up, most of which are
+# lost, while another may be late with its end: Slurm kills that one with the job.
+readonly STEP_SWEEP_S=15 STEP_SWEEP_LATE_S=4
 
 # Sets STEP_SILENT to the nodes that were not heard of.
 step::silent() {
@@ -99,8 +100,9 @@ step::_end_others() {
 # What a killed node.sh could not do itself: containers, folders and logs of the nodes that were not heard of.
 step::sweep() {
     local -r count=$#
-    step::_end_others
-    timeout --kill-after=2 "$STEP_SWEEP_S" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
+    local limit_s=$STEP_SWEEP_S
+    if [[ -n $STEP_GIVEN_UP ]]; then limit_s=$STEP_SWEEP_LATE_S; else step::_end_others; fi
+    timeout --kill-after=2 "$limit_s" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
         "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
         bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"
 }
