@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm.errors import CommandFailed, EngineMissing
+from slurm.testbed.waiting import wait_until
 
 FOLDER = Path(__file__).parent
 COMPOSE_FILE = FOLDER / "compose.yaml"
@@ -108,16 +108,20 @@ def _remove_nameless() -> None:
 
     The engine does so for one client at a time, and refuses the others.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+    refusals: list[CommandFailed] = []
+
+    def pruned() -> bool:
         try:
             run([docker_command(), "image", "prune", "--force", "--filter", "label=verljob.testbed"], {})
         except CommandFailed as failure:
-            if ANOTHER_PRUNES not in failure.output or time.monotonic() > deadline:
+            if ANOTHER_PRUNES not in failure.output:
                 raise
-            time.sleep(0.2)
-        else:
-            return
+            refusals.append(failure)
+            return False
+        return True
+
+    if not wait_until(pruned, PATIENCE_S):
+        raise refusals[-1]
 
 
 def make_volumes() -> None:

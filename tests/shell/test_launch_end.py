@@ -85,7 +85,7 @@ STEP = f'echo $$ > "$FAKE/step.pid"\n{FOREVER}'
 def test_a_node_that_does_not_end_after_another_is_asked_and_then_left_behind(rig: Rig) -> None:
     """One that was stopped goes on when asked; one that is gone with its machine would hold srun without end.
 
-    One that is only late would be killed with the job: it is looked after, for a while, since a lost one holds that too.
+    One that is only late would be killed with the job: it is looked after, but not for long: a lost one holds that.
     """
     rig.fake("step", leaves((0, ended(76, cause="lost"))) + f"\ntrap '' TERM\n{STEP}")
     rig.fake("sweep", FOREVER)
