@@ -6,6 +6,8 @@ OCI_CLIENT=podman
 source "$VERLJOB_HOME/slurm/lib/oci.sh"
 # shellcheck source=slurm/lib/conmon.sh
 source "$VERLJOB_HOME/slurm/lib/conmon.sh"
+# shellcheck source=slurm/lib/podman_leave.sh
+source "$VERLJOB_HOME/slurm/lib/podman_leave.sh"
 
 # File systems on which an account's images cannot lie, as stat tells them (containers-storage refuses or corrupts them).
 readonly PODMAN_NOT_ON=' nfs nfs4 lustre gpfs beegfs fhgfs cifs smb2 ceph afs panfs '
@@ -82,15 +84,5 @@ runtime::remove() {
 }
 
 runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
-
-# Between two commands a process of podman's holds the account's namespaces. It would outlive the job; a later command
-# starts another, and joins a running container's where there is one.
-runtime::leave() {
-    ((UID != 0)) || return 0
-    conmon::look ''
-    [[ -z $CONMON_OTHERS ]] || return 0
-    [[ -n ${PODMAN_PAUSE:-} ]] || podman::_look || return 0
-    [[ ! -r $PODMAN_PAUSE ]] || kill -KILL "$(< "$PODMAN_PAUSE")" 2> /dev/null || : # it has just ended
-}
 
 runtime::last_words() { oci::words "$1" 'Error: '; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +123,16 @@ def test_the_process_that_podman_leaves_is_ended_with_the_last_container(rig: Ri
         assert lives(pause.pid) == others
         pause.kill()
         watcher.kill()
+
+
+def test_what_a_signal_kept_crun_from_removing_is_gone(rig: Rig) -> None:
+    empty, full = (Path(f"/tmp/crun.{os.getpid() % 10**5:05}{kind}") for kind in "ef")  # noqa: S108  crun knows no other
+    empty.touch(mode=0)
+    full.write_text("another's")
+    try:
+        as_account(rig, VERLJOB_RUNTIME="podman")
+
+        assert (empty.exists(), full.exists()) == (False, True)
+    finally:
+        empty.unlink(missing_ok=True)
+        full.unlink()
