@@ -36,9 +36,13 @@ def left(cluster: Cluster, nodes: Iterable[str]) -> list[str]:
     return found
 
 
-def without_files(found: Iterable[str]) -> list[str]:
-    """Those among them that work, or hold something: no mere files."""
-    return [line for line in found if line.split()[1] not in ("file", "port")]
+def at_work(found: Iterable[str]) -> list[str]:
+    """Those among them that work, or hold something: no mere files, nor podman's process that sleeps between commands.
+
+    That one has no argument, and podman's own tidying up starts it. Where Slurm knows the step's processes by their
+    cgroup it is killed with them; here (proctrack/linuxproc) Slurm knows those that have a parent in the step.
+    """
+    return [line for line in found if line.split()[1] not in ("file", "port") and not line.endswith(" podman")]
 
 
 def wait_clean(cluster: Cluster, nodes: Iterable[str], timeout_s: float) -> tuple[float, list[str]]:

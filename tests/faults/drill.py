@@ -114,7 +114,7 @@ def _returned(scene: Scene) -> list[str]:
     if not aftermath.wait_clean(scene.cluster, nodes, BACK_S)[1]:
         return []
     alive = aftermath.wait_for(
-        lambda: aftermath.without_files(aftermath.left(scene.cluster, nodes)), aftermath.CLEAN_S
+        lambda: aftermath.at_work(aftermath.left(scene.cluster, nodes)), aftermath.CLEAN_S
     )[1]
     for node in nodes:
         flags = ["--nodes=1", f"--nodelist={node}", "--gpus-per-node=1"]
