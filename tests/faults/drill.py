@@ -113,9 +113,7 @@ def _returned(scene: Scene) -> list[str]:
     nodes = sorted(scene.frozen)
     if not aftermath.wait_clean(scene.cluster, nodes, BACK_S)[1]:
         return []
-    alive = aftermath.wait_for(
-        lambda: aftermath.at_work(aftermath.left(scene.cluster, nodes)), aftermath.CLEAN_S
-    )[1]
+    alive = aftermath.wait_for(lambda: aftermath.at_work(aftermath.left(scene.cluster, nodes)), aftermath.CLEAN_S)[1]
     for node in nodes:
         flags = ["--nodes=1", f"--nodelist={node}", "--gpus-per-node=1"]
         submit(scene.cluster, [scene.stub], flags=flags, environment=scene.runtime.environment()).wait(STARTS_S)
