@@ -102,7 +102,7 @@ step::sweep() {
     local -r count=$#
     local limit_s=$STEP_SWEEP_S
     if [[ -n $STEP_GIVEN_UP ]]; then limit_s=$STEP_SWEEP_LATE_S; else step::_end_others; fi
-    timeout --kill-after=2 "$limit_s" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
+    timeout --foreground --signal=KILL "$limit_s" srun --overlap --mem=0 "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 --cpus-per-task=1 \
         "--nodelist=$(IFS=,; printf '%s' "$*")" --cpu-bind=none --export=ALL --input=none \
         bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || say::warn "could not look after $*"
 }
