@@ -7,6 +7,9 @@ source "$VERLJOB_HOME/slurm/lib/oci_run.sh"
 # Seconds that the engine may take to answer anything but a pull or a load.
 readonly OCI_TIMEOUT_S=60
 
+# And for a pull or a load.
+readonly OCI_BRING_LIMIT_S=${VERLJOB_PULL_TIMEOUT_S:-1800}
+
 # usage: oci::ask ARGUMENT...
 # Runs the client; sets OCI_ANSWER to what it said, and RUNTIME_SAID to the last line of that when it failed.
 oci::ask() {
@@ -30,12 +33,12 @@ oci::_limited() {
 # usage: oci::bring ARGUMENT...
 # Runs a long command as oci::ask does, so that a signal ends it at once.
 oci::bring() {
-    local -r log=$NODE_FOLDER/image.log limit_s=${VERLJOB_PULL_TIMEOUT_S:-1800}
+    local -r log=$NODE_FOLDER/image.log
     local code=0
-    process::run timeout --kill-after=2 "$limit_s" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
+    process::run timeout --kill-after=2 "$OCI_BRING_LIMIT_S" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
     OCI_ANSWER=$(< "$log")
     rm -f -- "$log"
-    oci::_answered "$code" "no end after $limit_s s"
+    oci::_answered "$code" "no end after $OCI_BRING_LIMIT_S s"
 }
 
 # usage: oci::_answered CODE LATE
@@ -48,7 +51,10 @@ oci::_answered() {
 
 runtime::pull() { oci::bring pull --quiet "$1"; }
 
-runtime::load() {
+runtime::load() { oci::load "$1"; }
+
+# usage: oci::load ARCHIVE
+oci::load() {
     oci::bring load --input "$1" || return 1
     [[ $OCI_ANSWER =~ Loaded\ image(\ ID)?:\ ([^[:space:]]+) ]] && runtime::find "${BASH_REMATCH[2]}"
 }

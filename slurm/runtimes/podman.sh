@@ -8,6 +8,8 @@ source "$VERLJOB_HOME/slurm/lib/oci.sh"
 source "$VERLJOB_HOME/slurm/lib/conmon.sh"
 # shellcheck source=slurm/lib/podman_leave.sh
 source "$VERLJOB_HOME/slurm/lib/podman_leave.sh"
+# shellcheck source=slurm/lib/podman_scratch.sh
+source "$VERLJOB_HOME/slurm/lib/podman_scratch.sh"
 
 # File systems on which an account's images cannot lie, as stat tells them (containers-storage refuses or corrupts them).
 readonly PODMAN_NOT_ON=' nfs nfs4 lustre gpfs beegfs fhgfs cifs smb2 ceph afs panfs '
@@ -40,6 +42,10 @@ podman::_look() {
 runtime::insecure() {
     oci::ask info --format '{{json .Registries}}' && [[ ${OCI_ANSWER//[[:space:]]/} =~ \""$1"\":\{[^\}]*\"Insecure\":true ]]
 }
+
+runtime::pull() { podman_scratch::with oci::bring pull --quiet "$1"; }
+
+runtime::load() { podman_scratch::with oci::load "$1"; }
 
 runtime::start_argv() {
     local name

@@ -45,6 +45,7 @@ class Kind:
 
 
 ENGINE = ("docker",)
+"""Also where an account's podman leaves limits to Slurm, and the rehearsal cluster's sets none (docs/runtimes.md)."""
 CONTAINERS = ("docker", "podman")
 
 KINDS: tuple[Kind, ...] = (
@@ -165,10 +166,10 @@ KINDS: tuple[Kind, ...] = (
          ("killed by signal 9",), "supervisor: its child ended", now.fill_disk, before.on_a_small_disk, nodes=1),
     Kind("out-of-memory", "the training takes more memory than the job has", 137, "train", HEAD,
          ("killed by signal 9", "want of memory", "--mem"), "supervisor: its child ended, and the cgroup's counter",
-         prepare=before.little_memory, nodes=1, runtimes=CONTAINERS, quick=True),
+         prepare=before.little_memory, nodes=1, runtimes=ENGINE, quick=True),
     Kind("pids-limit", "too few processes are allowed", 71, "head|join", HEAD, ("limit of processes",),
          "supervisor: `ray start` ended, and the cgroup's counter", prepare=before.few_processes, starts=False, nodes=1,
-         logs=False, limit_s=60, runtimes=CONTAINERS),
+         logs=False, limit_s=60, runtimes=ENGINE),
     Kind("engine-closed", "the account may not use the engine on one node", 77, "image", WORKER, ("group project",),
          "node.sh", prepare=before.engine_closed, starts=False, logs=False, runtimes=ENGINE, quick=True),
     # --- Slurm ---

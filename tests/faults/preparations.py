@@ -9,26 +9,35 @@ ELSEWHERE = "192.0.2.1"  # RFC 5737: an address of nobody
 
 
 def image_on_the_head_only(scene: Scene) -> None:
-    scene.on(HEAD, "docker", "tag", scene.runtime.image, "only-there:1")
-    scene.later(HEAD, "docker rmi --no-prune only-there:1")
+    client = _client(scene)
+    scene.sh(HEAD, f"{client} tag $1 only-there:1", scene.runtime.image)
+    scene.later(HEAD, f"{client} rmi only-there:1")
     scene.environment["VERLJOB_IMAGE"] = "only-there:1"
 
 
 def other_ray_on_the_worker(scene: Scene) -> None:
     """The worker's copy of the image says that it holds another Ray."""
-    for node, script in ((HEAD, "docker tag $1 differs:1"), (WORKER, _DERIVE)):
-        scene.sh(node, script, scene.runtime.image)
-        scene.later(node, "docker rmi --no-prune differs:1")
+    client = _client(scene)
+    limits = "--cgroups=disabled" if scene.runtime.name == "podman" else "--cgroupns=host"
+    for node, script in ((HEAD, f"{client} tag $1 differs:1"), (WORKER, _DERIVE)):
+        scene.sh(node, script, scene.runtime.image, client, limits)
+        scene.later(node, f"{client} rmi differs:1")
     scene.environment["VERLJOB_IMAGE"] = "differs:1"
 
 
+def _client(scene: Scene) -> str:
+    """The words by which a node's images are those that the job finds there: podman's are the account's own."""
+    account = f"runuser --user {ACCOUNT} -- env --chdir /home/{ACCOUNT} HOME=/home/{ACCOUNT} USER={ACCOUNT} podman"
+    return account if scene.runtime.name == "podman" else "docker"
+
+
 _DERIVE = r"""
-entrypoint=$(docker inspect --format 'ENTRYPOINT {{json .Config.Entrypoint}}' "$1")
-docker run --name derive --user 0 --entrypoint bash "$1" -c '
+entrypoint=$($2 image inspect --format '{{json .Config.Entrypoint}}' "$1")
+$2 run "$3" --name derive --user 0:0 --entrypoint bash "$1" -c '
     folder=$(python3 -c "import importlib.metadata as m; print(m.distribution(\"ray\")._path)")
     sed -i "s/^Version: .*/Version: 2.59.9/" "$folder/METADATA"'
-docker commit --change "$entrypoint" --change 'CMD ["node"]' derive differs:1
-docker rm derive
+$2 commit --change "ENTRYPOINT $entrypoint" --change 'CMD ["node"]' derive differs:1
+$2 rm derive
 """
 
 

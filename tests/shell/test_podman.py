@@ -136,3 +136,24 @@ def test_what_a_signal_kept_crun_from_removing_is_gone(rig: Rig) -> None:
     finally:
         empty.unlink(missing_ok=True)
         full.unlink()
+
+
+def test_a_pull_that_is_ended_leaves_nothing_nor_does_an_older_one(rig: Rig) -> None:
+    """A podman that is ended leaves what it has brought of an image so far."""
+    scratch = rig.root / "scratch"
+    old, young = scratch / "verljob-pull.old", scratch / "verljob-pull.young"
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+        (folder / "blob").touch()
+    os.utime(old, (0, 0))
+    blob = ': > "$TMPDIR/blob"; echo "$TMPDIR" > "$FAKE/pulls"; echo $$ > "$FAKE/container.pid"'
+    rig.fake(
+        "pull", f'{blob}\ntrap "" TERM\nfor ((n = 0; n < 20; n++)); do : > "$TMPDIR/$n" || exit 1; sleep 0.02; done'
+    )
+    settings = {"VERLJOB_RUNTIME": "podman", "VERLJOB_IMAGE": "registry:5000/verl.cpu:1", "TMPDIR": str(scratch)}
+    with running(rig, **settings) as node:
+        terminate(node)
+
+    assert node.returncode == 143
+    assert rig.faked("pulls").startswith(f"{scratch}/verljob-pull.")
+    assert list(scratch.iterdir()) == [young]
