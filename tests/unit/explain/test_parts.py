@@ -39,6 +39,7 @@ def log(folder: Path, text: str, name: str = "job.out") -> Path:
         "job.train/0 [default0]:[rank0]: ValueError: x",
         "[1,0]<stderr>: ValueError: x",
         "10.0.0.2: ValueError: x",
+        "ERROR:    ValueError: x",
         "\u3010 2026-01-02 03:04:05\u3011(Worker pid=1, ip=10.0.0.2) ValueError: x",
     ],
 )
