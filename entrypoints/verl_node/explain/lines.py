@@ -11,7 +11,7 @@ from datetime import datetime
 # SGLang's "[2026-05-09 08:12:03 TP0]", logging's "2026-05-09 08:12:03,1 - name - INFO - ", a time,
 # also between the brackets of Chinese; uvicorn's "ERROR:    ".
 _PREFIX = re.compile(
-    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[(?:rank|default)?\d+\]:|\(raylet\)|\d{1,4}: "
+    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[(?:rank|default|:)?\d+\]:|\(raylet\)|\d{1,4}: "
     rb"|\xe3\x80\x90[\d:. -]+\xe3\x80\x91"
     rb"|[A-Za-z][\w.-]{0,80}/\d{1,4} (?=\[)|\[\d+,\d+\]<std(?:err|out)>: ?|\d+\.\d+\.\d+\.\d+: "
     rb"|(?:ERROR|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]+:\d+\]|ERROR:(?:[\w.]+:| {4})"
