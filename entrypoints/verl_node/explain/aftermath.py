@@ -47,6 +47,11 @@ SAYS = re.compile(
     rb"|refused)\b).*$"
 )
 """A line that tells of a failure in words of its own; only asked for what stands before a bad end."""
+_COMPLAINT = re.compile(
+    rb"(?!.*(?i:\binfo\b|\bwarn|\bdebug\b))(?:[A-Za-z./][\w./+-]{0,80}: )(?:line )?(?:\d{1,5}: )?.*"
+    rb"(?:not found|No such file or directory|[Pp]ermission denied|not permitted"
+    rb"|\b[Cc]annot\b|\b[Ff]ailed\b|\b[Ff]atal\b)"
+)
 
 
 def exceptions(text: bytes) -> Iterator[re.Match[bytes]]:
@@ -56,6 +61,12 @@ def exceptions(text: bytes) -> Iterator[re.Match[bytes]]:
         before = found[0][: len(found[0]) - len(words)]
         if _EXCEPTION.fullmatch(words) and tracebacks.tells(words) and not _HARMLESS.search(before):
             yield found
+
+
+def complaint(text: bytes) -> re.Match[bytes] | None:
+    """Return the last line where it is what a program of the system says when it does not go on: "sh: x: not found"."""
+    found = list(_LINE.finditer(text.rstrip()))[-1:]
+    return found[0] if found and _COMPLAINT.match(found[0][0]) else None
 
 
 def survived(hit: Hit) -> int | None:

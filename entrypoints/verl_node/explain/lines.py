@@ -8,11 +8,13 @@ from datetime import datetime
 
 # What may stand before a line: Ray's "(Worker pid=1, ip=10.0.0.2)", torch's "[rank0]:", srun --label's "0: ", torchx's
 # "job.train/0 [default0]:", mpirun's "[1,0]<stderr>:", pdsh's address, vLLM's "ERROR 09-03 11:03:37 [core.py:712]",
-# SGLang's "[2026-05-09 08:12:03 TP0]", logging's "2026-05-09 08:12:03,1 - name - INFO - ", a time.
+# SGLang's "[2026-05-09 08:12:03 TP0]", logging's "2026-05-09 08:12:03,1 - name - INFO - ", a time,
+# also between the brackets of Chinese; uvicorn's "ERROR:    ".
 _PREFIX = re.compile(
-    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[(?:rank|default)?\d+\]:|\(raylet\)|\d{1,4}: "
+    rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[(?:rank|default|:)?\d+\]:|\(raylet\)|\d{1,4}: "
+    rb"|\xe3\x80\x90[\d:. -]+\xe3\x80\x91"
     rb"|[A-Za-z][\w.-]{0,80}/\d{1,4} (?=\[)|\[\d+,\d+\]<std(?:err|out)>: ?|\d+\.\d+\.\d+\.\d+: "
-    rb"|(?:ERROR|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]+:\d+\]|ERROR:[\w.]+:"
+    rb"|(?:ERROR|INFO|WARNING) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]+:\d+\]|ERROR:(?:[\w.]+:| {4})"
     rb"|\[\d{4}-\d\d-\d\d[T ][\d:.,]+(?: [A-Z]+\d+)*\]|\d{4}-\d\d-\d\d[T ][\d:.,]+ - (?:[\w.]+ - )?\[?[A-Z]+\]? - "
     rb"|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?(?:\| \w+ \| \w+ \| )?))*"
 )

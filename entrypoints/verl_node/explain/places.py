@@ -99,7 +99,8 @@ def _together(calls: Sequence[tracebacks.Frame], code: str, exception: str) -> s
 def _imported(calls: Sequence[tracebacks.Frame]) -> str:
     """Return the module that was being imported by another, empty where none was: a program's own is no import."""
     others = [call for call in calls if not call.pythons_own]
-    return next((call.path for call in reversed(others[1:]) if call.function == "<module>"), "")
+    imported = [call.path for call in others[1:] if call.function == "<module>" and call.path != others[0].path]
+    return imported[-1] if imported else ""
 
 
 def _writer(line: bytes, traceback: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ _SHAPE_BYTES = 200
 
 _NEEDLES = (b"rror", b"ailed")
 _WORD = re.compile(rb"[A-Za-z0-9]{2,}")
-_CODE = re.compile(rb"^(?: {4}|\s*File \"|raise \w)")
+_CODE = re.compile(rb"^(?: {4}|\s*File \"|\s*raise \w)")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _CHAINED = b"The above exception was the direct cause"
 _CHAINED_BYTES = 200
 _ANSWERS = re.compile(
     rb"^(?:[\w.]*\.)?(?:ChildFailedError|SystemExit|KeyboardInterrupt|CancelledError|BrokenPipeError"
-    rb"|CalledProcessError(?!: Command .{0,3}[^\s']*(?:ptxas|nvcc)\b)"
+    rb"|CalledProcessError(?!: Command .{0,3}[^\s']*(?:ptxas|nvcc|ninja)\b)"
     rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
 )
 _QUIET = (b"Exception ignored in", b"exception ignored in")

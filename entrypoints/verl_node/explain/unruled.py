@@ -33,7 +33,8 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
         if (hit := _lasting(log, tail, next(aftermath.exceptions(tail), None))) is not None:
             return of_exception(hit, hosts)
         badly = aftermath.BADLY.search(tail)
-        for found, placed in places.of_tail(tail, ended_badly=badly is not None):
+        complaint = None if badly else aftermath.complaint(tail)
+        for found, placed in places.of_tail(tail, ended_badly=bool(badly or complaint)):
             if (hit := _lasting(log, tail, found)) is not None:
                 return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
         if badly:
@@ -42,6 +43,8 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
             hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
             why = "the last line before says something" if said else "no line before it says why"
             return _told(hit, hosts, f"a process ended badly, and {why}", None)
+        if (hit := _lasting(log, tail, complaint)) is not None:
+            return _told(hit, hosts, "the log ends with what a program complains of", None)
     return of_nothing()
 
 

@@ -30,6 +30,7 @@ def log(folder: Path, text: str, name: str = "job.out") -> Path:
         "(WorkerDict pid=12, ip=10.0.0.2) ValueError: x",
         "\x1b[36m(WorkerDict pid=12)\x1b[0m ValueError: x",
         "[rank3]: ValueError: x",
+        "[:3]:ValueError: x",
         "(EngineCore_0 pid=1) ERROR 09-03 11:03:37 [core.py:712] ValueError: x",
         "3: ValueError: x",
         "2026-01-02 03:04:05,678 ValueError: x",
@@ -39,6 +40,8 @@ def log(folder: Path, text: str, name: str = "job.out") -> Path:
         "job.train/0 [default0]:[rank0]: ValueError: x",
         "[1,0]<stderr>: ValueError: x",
         "10.0.0.2: ValueError: x",
+        "ERROR:    ValueError: x",
+        "\u3010 2026-01-02 03:04:05\u3011(Worker pid=1, ip=10.0.0.2) ValueError: x",
     ],
 )
 def test_what_stands_before_a_line_is_taken_off(line: str) -> None:
@@ -125,6 +128,15 @@ def test_before_a_bad_end_the_last_line_that_says_something_is_told(tmp_path: Pa
 
     assert (explain([path]).kind, explain([path]).line) == ("unknown", "allocation too small: affinity=1")
     assert explain([log(tmp_path, f"bye\n{ended}")]).line == ended.strip()
+
+
+def test_a_log_that_ends_with_a_programs_complaint_failed_and_one_that_goes_on_after_it_did_not(tmp_path: Path) -> None:
+    odd = "odd-tool: failed to bend: Not today"
+
+    assert explain([log(tmp_path, f"starting\n{odd}\n\n")]).line == odd
+    assert explain([log(tmp_path, f"starting\n{odd}\ndone\n")]).kind == "none"
+    assert explain([log(tmp_path, "starting\nodd-tool: INFO: nothing failed\n")]).kind == "none"
+    assert explain([log(tmp_path, "starting\n2026-01-02 03:04:05 W it failed, again in 5 s\n")]).kind == "none"
 
 
 @pytest.mark.parametrize("last", ["KeyboardInterrupt", "x.SignalException: Process 1 got signal: 15", "SystemExit: 1"])

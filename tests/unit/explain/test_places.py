@@ -128,6 +128,13 @@ def test_what_a_library_raises_of_settings_is_not_what_it_stumbles_over() -> Non
     assert of_code("/w/train.py in main", "x = y.odd", "AttributeError: 'Odd' object has no attribute 'odd'") == ""
 
 
+def test_files_that_are_not_there_are_no_setting() -> None:
+    loader = "/w/tasks.py in __init__"
+
+    assert of_code(loader, "assert len(self.files) > 0", "AssertionError") == "asserted-of-files"
+    assert of_code(loader, "assert self.size > 0", "AssertionError") == "raised-of-settings"
+
+
 def test_a_key_that_a_row_lacks_is_not_a_key_that_anything_lacks() -> None:
     assert of_code("/w/train.py in add", "x = example[key]", "KeyError: 'odd'") == "met-in-a-row"
     assert of_code("/w/train.py in add", "x = obs['odd']", "KeyError: 'odd'") == ""
@@ -156,6 +163,7 @@ def test_a_program_of_ones_own_is_not_being_imported_and_what_it_imports_is() ->
     begin = ["<frozen runpy> in _run_code", "/home/u/main_ppo.py in <module>"]
 
     assert of_frames(*begin) == ""
+    assert of_frames(*begin, "/home/u/main_ppo.py in <module>") == ""  # it catches and raises again
     assert of_frames(*begin, "/home/u/plugin.py in <module>") == "while-importing"
 
 
