@@ -21,6 +21,7 @@ LAUNCH_SH = ("-f", "[s]lurm_script")
 SRUN = ("-x", "srun")
 
 FREEZES_S = 15
+TAKES_S = 60
 
 
 def kill(node: str, what: tuple[str, ...]) -> Injection:
@@ -29,6 +30,14 @@ def kill(node: str, what: tuple[str, ...]) -> Injection:
 
 def stop(node: str, what: tuple[str, ...]) -> Injection:
     return lambda scene: scene.signal("STOP", node, what)
+
+
+def await_the_kernel(scene: Scene) -> None:
+    """Taking the memory takes its time, the longer where the machine has to find it first: the fault is the kill."""
+    deadline = time.monotonic() + TAKES_S
+    while time.monotonic() < deadline and scene.on(HEAD, "pgrep", *TRAINING, check=False).code == 0:
+        scene.happened = time.monotonic()
+        time.sleep(0.1)
 
 
 def kill_client(scene: Scene) -> None:

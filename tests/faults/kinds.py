@@ -166,7 +166,7 @@ KINDS: tuple[Kind, ...] = (
          ("killed by signal 9",), "supervisor: its child ended", now.fill_disk, before.on_a_small_disk, nodes=1),
     Kind("out-of-memory", "the training takes more memory than the job has", 137, "train", HEAD,
          ("killed by signal 9", "want of memory", "--mem"), "supervisor: its child ended, and the cgroup's counter",
-         prepare=before.little_memory, nodes=1, runtimes=ENGINE, quick=True),
+         now.await_the_kernel, before.little_memory, nodes=1, runtimes=ENGINE, quick=True),
     Kind("pids-limit", "too few processes are allowed", 71, "head|join", HEAD, ("limit of processes",),
          "supervisor: `ray start` ended, and the cgroup's counter", prepare=before.few_processes, starts=False, nodes=1,
          logs=False, limit_s=60, runtimes=ENGINE),

@@ -44,6 +44,8 @@ class Scene:
     launch: Launch | None = None
     frozen: set[str] = field(default_factory=set)
     """Nodes that cannot be asked before `undo`."""
+    happened: float | None = None
+    """When the fault was, by the monotonic clock, where that is not when it was begun."""
 
     @property
     def job(self) -> Launch:
