@@ -34,7 +34,7 @@ def _client(scene: Scene) -> str:
 _DERIVE = r"""
 set -e
 entrypoint=$($2 image inspect --format '{{json .Config.Entrypoint}}' "$1")
-$2 run "$3" --network=none --name derive --user 0:0 --entrypoint bash "$1" -c '
+$2 run "$3" --network=host --name derive --user 0:0 --entrypoint bash "$1" -c '
     folder=$(python3 -c "import importlib.metadata as m; print(m.distribution(\"ray\")._path)")
     sed -i "s/^Version: .*/Version: 2.59.9/" "$folder/METADATA"'
 $2 commit --change "ENTRYPOINT $entrypoint" --change 'CMD ["node"]' derive differs:1
