@@ -331,11 +331,19 @@ def verify_image(_: Context, image: str, key: str = "") -> None:
         say(verification.verify(image, Path(key) if key else None))
 
 
-@task(name="explain", positional=["job"], help={"job": "a job's number, a log or a folder", "json": "one JSON object"})
-def explain_job(_: Context, job: str, json: bool = False) -> None:
+@task(
+    name="explain",
+    positional=["job"],
+    help={
+        "job": "a job's number, a log or a folder",
+        "json": "one JSON object",
+        "failed": "the job failed, whatever its log says (of a number Slurm is asked)",
+    },
+)
+def explain_job(_: Context, job: str, json: bool = False, failed: bool = False) -> None:
     """Find the first failure of a job in its logs: its class, where it stands, and the fix."""
     with reported():
-        say(slurm_explanation.explain(job, folder=Path.cwd(), as_json=json))
+        say(slurm_explanation.explain(job, folder=Path.cwd(), as_json=json, failed=failed))
 
 
 @task(name="troubleshooting")

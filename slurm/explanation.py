@@ -16,15 +16,19 @@ ENTRYPOINTS = Path(__file__).parents[1] / "entrypoints"
 BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
 _RUN_FOLDER = re.compile(r"^run folder  (.+)$", re.MULTILINE)  # slurm/lib/announce.sh
 _HEAD_BYTES = 65536
+FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+"""Slurm's states (squeue(1)) of a job whose log has a failure, whether it says so or not."""
 
 
-def explain(what: str, *, folder: Path, as_json: bool = False) -> str:
+def explain(what: str, *, folder: Path, as_json: bool = False, failed: bool = False) -> str:
     """Return the explanation of a job's number, a log, or a folder with logs.
 
     :param folder: where the job was submitted, or anywhere: Slurm is asked where it was, as long as it remembers.
+    :param failed: it is known that the job did; of a number Slurm is asked.
     :raises NothingToExplain: there is nothing of that job here, or no log in what was named.
     """
-    return _run("verl_node.explain", [str(_find(what, folder)), *(["--json"] if as_json else [])])
+    words = ["--failed"] if failed or (_is_number(what) and _failed(what)) else []
+    return _run("verl_node.explain", [str(_find(what, folder)), *words, *(["--json"] if as_json else [])])
 
 
 def page() -> str:
@@ -56,7 +60,7 @@ def _run(module: str, words: Sequence[str]) -> str:
 
 def _find(what: str, folder: Path) -> Path:
     """Return the run directory of a job's newest attempt, else its output; or the path as it is."""
-    if not what.isdigit() or Path(what).exists():
+    if not _is_number(what):
         return Path(what)
     for place in _places(what, folder):
         for output in sorted(place.glob(f"slurm-*{what}.out")):
@@ -72,11 +76,28 @@ def _find(what: str, folder: Path) -> Path:
     )
 
 
+def _is_number(what: str) -> bool:
+    return what.isdigit() and not Path(what).exists()
+
+
 def _places(job: str, folder: Path) -> Iterator[Path]:
     yield folder
-    if shutil.which("scontrol"):
-        told = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=False).stdout
-        for name in ("WorkDir", "StdOut"):
-            found = re.search(rf"^ +{name}=(.+)$", told, re.MULTILINE)
-            if found:
-                yield Path(found[1]) if name == "WorkDir" else Path(found[1]).parent
+    told = _asked("scontrol", "show", "job", job)
+    for name in ("WorkDir", "StdOut"):
+        found = re.search(rf"^ +{name}=(.+)$", told, re.MULTILINE)
+        if found:
+            yield Path(found[1]) if name == "WorkDir" else Path(found[1]).parent
+
+
+def _failed(job: str) -> bool:
+    """Tell whether Slurm calls a job failed: slurmctld, or the accounting where that has forgotten it."""
+    state = re.search(r"^ +JobState=(\w+)", _asked("scontrol", "show", "job", job), re.MULTILINE)
+    accounts = _asked("sacct", "--noheader", "--allocations", f"--jobs={job}", "--format=State").split()
+    return (state[1] if state else next(iter(accounts), "")) in FAILED
+
+
+def _asked(*argv: str) -> str:
+    """Return what Slurm answers; empty without Slurm, or where it does not know."""
+    if not shutil.which(argv[0]):
+        return ""
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout

@@ -121,7 +121,7 @@ def test_a_failed_job_is_explained_by_each_of_its_names(tmp_path: Path) -> None:
     page = [each.words[1:] for each in TASKS if each.page == "troubleshooting.md" and each.words[1] == "explain"]
     told = [ran(*words, folder=tmp_path) for words in page]
 
-    assert len(told) == 4
+    assert len(told) == 5
     assert all("Disk quota exceeded" in each for each in told)
     assert json.loads(told[3])["class"] == "data"
 

@@ -15,10 +15,16 @@ from verl_node.explain.report import Explanation
 
 
 def explain(
-    paths: Sequence[Path], *, beside: Sequence[Path] = (), limit_s: float | None = None, processes: int = 0
+    paths: Sequence[Path],
+    *,
+    failed: bool = False,
+    beside: Sequence[Path] = (),
+    limit_s: float | None = None,
+    processes: int = 0,
 ) -> Explanation:
     """Return what the logs in these files and folders tell.
 
+    :param failed: it is known that the job failed, so that a log which does not say so has an answer too.
     :param beside: logs that are asked where those tell no cause, such as Ray's own.
     :param limit_s: after this long what is left is not read, and the explanation says so; None reads everything.
     :param processes: how many read at once, 0 for one a CPU and at most four.
@@ -29,4 +35,4 @@ def explain(
     verdict = outcome.of(paths, logs)
     table = rules.load()
     scanned = scan.files(logs, table, deadline=deadline, processes=processes)
-    return choice.explanation(scanned, verdict, table, outcome.hosts(paths))
+    return choice.explanation(scanned, verdict, table, outcome.hosts(paths), failed=failed)

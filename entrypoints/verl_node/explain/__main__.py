@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.explain PATH… [--json]`: the first failure in logs.
+"""`python3 -m verl_node.explain PATH… [--failed] [--json]`: the first failure in logs.
 
 Exits with 0 whatever the logs tell, and with 64 where there is none to read.
 """
@@ -19,7 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the explanation; return the exit code."""
     options = _parse(arguments)
     try:
-        told = explain(options.path, beside=options.beside, limit_s=options.limit_s, processes=options.processes)
+        told = explain(
+            options.path,
+            failed=options.failed,
+            beside=options.beside,
+            limit_s=options.limit_s,
+            processes=options.processes,
+        )
     except NothingToRead as error:
         print(error, file=sys.stderr)  # noqa: T201
         return BadSettings.code
@@ -30,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m verl_node.explain", description=__doc__)
     parser.add_argument("path", nargs="+", type=Path, help="a log, a job's run directory, or a folder with logs")
+    parser.add_argument("--failed", action="store_true", help="the job failed: say what may be why, never that none is")
     parser.add_argument(
         "--beside", action="append", default=[], type=Path, help="logs to ask where those tell no cause"
     )

@@ -69,6 +69,18 @@ def complaint(text: bytes) -> re.Match[bytes] | None:
     return found[0] if found and _COMPLAINT.match(found[0][0]) else None
 
 
+def last_complaint(text: bytes) -> re.Match[bytes] | None:
+    """Return the first of the last lines, one after the other, that tell of a failure in words of their own."""
+    group: list[re.Match[bytes]] = []
+    for found in _LINE.finditer(text):
+        says = SAYS.match(text, found.start(), found.end())
+        if says and group and group[-1].end() + 1 == found.start():
+            group.append(found)
+        elif says:
+            group = [found]
+    return group[0] if group else None
+
+
 def survived(hit: Hit) -> int | None:
     """Return where the training was seen to go on after a line, None where it was not.
 

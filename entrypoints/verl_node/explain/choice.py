@@ -13,19 +13,22 @@ from verl_node.explain.scan import Hit, Scanned
 
 
 def explanation(
-    scanned: Scanned, verdict: Verdict | None, table: Sequence[Rule], hosts: Mapping[str, str]
+    scanned: Scanned, verdict: Verdict | None, table: Sequence[Rule], hosts: Mapping[str, str], *, failed: bool = False
 ) -> Explanation:
-    """Return the first failure; what a job itself is sure of goes before what its logs tell."""
+    """Return the first failure; what a job itself is sure of goes before what its logs tell.
+
+    :param failed: it is known that there is one.
+    """
     if verdict and (verdict.sure or verdict.code == 0):
         return of_verdict(verdict) if verdict.code else of_nothing()
     hits = [hit for hit in _living(scanned, table) if not aftermath.ended_well(hit)]
-    chosen = _choose(hits, verdict, failed=_failed(scanned, hits, verdict))
+    chosen = _choose(hits, verdict, failed=failed or _failed(scanned, hits, verdict))
     if chosen is None and verdict is not None:
         told = of_verdict(verdict)
     elif chosen is not None:
         told = _of_hit(chosen, hosts, _consequences(chosen, hits))
     else:
-        told = unruled.of_ending(scanned.logs, hosts)
+        told = unruled.of_ending(scanned.logs, hosts, failed=failed)
     left = scanned.total_bytes - scanned.read_bytes
     return replace(told, unread_bytes=left) if left > 0 else told
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from verl_node.explain import aftermath, places, tracebacks
@@ -26,15 +26,18 @@ def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]
     return replace(told, consequences=tuple(consequences), traceback=shown)
 
 
-def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
-    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or none."""
+def of_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = False) -> Explanation:
+    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or none.
+
+    :param failed: it is known that the job did, so that every log has an answer.
+    """
     for log in (log for log in logs if log.first):
         tail = aftermath.tail(log.path)
         if (hit := _lasting(log, tail, next(aftermath.exceptions(tail), None))) is not None:
             return of_exception(hit, hosts)
         badly = aftermath.BADLY.search(tail)
         complaint = None if badly else aftermath.complaint(tail)
-        for found, placed in places.of_tail(tail, ended_badly=bool(badly or complaint)):
+        for found, placed in places.of_tail(tail, ended_badly=bool(failed or badly or complaint)):
             if (hit := _lasting(log, tail, found)) is not None:
                 return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
         if badly:
@@ -45,7 +48,19 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str]) -> Explanation:
             return _told(hit, hosts, f"a process ended badly, and {why}", None)
         if (hit := _lasting(log, tail, complaint)) is not None:
             return _told(hit, hosts, "the log ends with what a program complains of", None)
-    return of_nothing()
+    return next(_last_words(logs, hosts), of_nothing()) if failed else of_nothing()
+
+
+def _last_words(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Explanation]:
+    """Return what may be why a job failed, likeliest first: what its logs last complain of, or their end."""
+    tails = [(log, aftermath.tail(log.path)) for log in logs if log.first]
+    for log, tail in tails:
+        if (hit := _lasting(log, tail, aftermath.last_complaint(tail))) is not None:
+            yield _told(hit, hosts, "the last lines that complain begin here", places.of_exception(hit.line, []))
+    for log, tail in tails:
+        if lines := [found for found in re.finditer(rb"(?m)^.+$", tail) if found[0].strip()]:
+            hit = Hit(log, log.path.stat().st_size - len(tail) + lines[-1].start(), lines[-1][0], None, None)
+            yield _told(hit, hosts, "the log ends here, and no line of its end complains", None)
 
 
 def _lasting(log: Log, tail: bytes, found: re.Match[bytes] | None) -> Hit | None:

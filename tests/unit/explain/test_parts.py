@@ -241,6 +241,39 @@ def test_what_training_survived_is_none_and_what_it_did_not_is(tmp_path: Path) -
     assert "3.00 GiB" in explain([again]).line
 
 
+LOADS = "loading\nno such widget, using another\nloading\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (LOADS + "widget: could not open /x\nwidget: failed to begin\ngood bye\n", "widget: could not open /x"),
+        (LOADS + "good bye\n", "no such widget, using another"),
+        ("loading\nloaded\n\n", "loaded"),
+    ],
+)
+def test_a_job_that_is_known_to_have_failed_is_told_by_its_last_complaint_or_its_end(
+    tmp_path: Path, text: str, line: str
+) -> None:
+    quiet = log(tmp_path, text)
+
+    assert explain([quiet]).kind == "none"
+    told = explain([quiet], failed=True)
+    assert (told.kind, told.line) == ("unknown", line)
+
+
+def test_what_training_survived_is_no_complaint_of_a_job_that_failed_later(tmp_path: Path) -> None:
+    told = explain([log(tmp_path, "could not open /x\n" + STEP.format(1) + "then it stood\n")], failed=True)
+
+    assert told.line == "then it stood"
+
+
+def test_the_word_of_a_job_that_went_well_goes_before_that_of_who_asks(tmp_path: Path) -> None:
+    well = log(tmp_path, "could not open /x\nverdict: 0 (train on n1): training ended\n")
+
+    assert explain([well], failed=True).kind == "none"
+
+
 def test_the_first_of_two_nodes_is_the_one_that_failed_first(tmp_path: Path) -> None:
     log(tmp_path, f"2026-01-01 10:00:09,1 INFO x\n{GPU}\n", "nodes/0-n1/node.log")
     log(tmp_path, "2026-01-01 10:00:02,1 INFO x\nOSError: [Errno 122] Disk quota exceeded\n", "nodes/1-n2/node.log")

@@ -43,15 +43,60 @@ def test_an_output_without_its_run_directory_is_read_itself(tmp_path: Path) -> N
     assert "slurm-verl-12.out:2" in explanation.explain("12", folder=tmp_path)
 
 
-def test_slurm_is_asked_where_a_job_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class FakeSlurm:
+    """Executables of Slurm on PATH, which answer what a test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def answers(self, name: str, *lines: str) -> None:
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return FakeSlurm(tmp_path / "bin")
+
+
+def test_slurm_is_asked_where_a_job_ran(tmp_path: Path, slurm: FakeSlurm) -> None:
     run_dir(tmp_path / "work" / "verljob" / "9" / "attempt-1")
-    scontrol = tmp_path / "bin" / "scontrol"
-    scontrol.parent.mkdir()
-    scontrol.write_text(f"#!/bin/sh\necho 'JobId=9 JobName=verl'\necho '   WorkDir={tmp_path}/work'\n")
-    scontrol.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+    slurm.answers("scontrol", "JobId=9 JobName=verl", f"   WorkDir={tmp_path}/work")
 
     assert "first failure data: " in explanation.explain("9", folder=tmp_path)
+
+
+QUIET = "training begins\nthe widget could not be opened\n"
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sacct", "told"),
+    [
+        ("   JobState=FAILED Reason=NonZeroExitCode", "", "unknown: "),
+        ("   JobState=COMPLETED Reason=None", "FAILED", "none: "),
+        ("   JobState=CANCELLED Reason=None", "", "none: "),
+        ("slurm_load_jobs error: Invalid job id specified", "TIMEOUT", "unknown: "),
+        ("", "", "none: "),
+    ],
+)
+def test_a_job_that_slurm_calls_failed_has_a_failure(
+    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, told: str
+) -> None:
+    slurm.answers("scontrol", scontrol)
+    slurm.answers("sacct", sacct)
+    (tmp_path / "slurm-verl-12.out").write_text(QUIET)
+
+    assert f"first failure {told}" in explanation.explain("12", folder=tmp_path)
+
+
+def test_of_a_log_somebody_may_know_that_its_job_failed(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(QUIET)
+
+    assert "the widget could not be opened" in explanation.explain(str(log), folder=tmp_path, failed=True)
 
 
 def test_a_job_that_left_nothing_is_said(tmp_path: Path) -> None:
