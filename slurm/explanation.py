@@ -92,8 +92,9 @@ def _places(job: str, folder: Path) -> Iterator[Path]:
 def _failed(job: str) -> bool:
     """Tell whether Slurm calls a job failed: slurmctld, or the accounting where that has forgotten it."""
     state = re.search(r"^ +JobState=(\w+)", _asked("scontrol", "show", "job", job), re.MULTILINE)
-    accounts = _asked("sacct", "--noheader", "--allocations", f"--jobs={job}", "--format=State").split()
-    return (state[1] if state else next(iter(accounts), "")) in FAILED
+    if state:
+        return state[1] in FAILED
+    return _asked("sacct", "--noheader", "--allocations", f"--jobs={job}", "--format=State").strip().startswith(FAILED)
 
 
 def _asked(*argv: str) -> str:
