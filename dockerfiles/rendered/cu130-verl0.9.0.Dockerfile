@@ -22,6 +22,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
         --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -31,6 +32,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.0" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" --pins "verl==0.9.0" \
         --tolerate ""
 
@@ -72,7 +74,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="75b5c2108e74"
+      verljob.template="6ec259d22814"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -42,6 +42,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 -m pip install --no-deps --no-index /wheels/*/*.whl \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --pins "debugpy==1.8.16 tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" --tolerate "tensordict:torch"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -51,6 +52,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.1" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
         --tolerate "tensordict:torch"
 
@@ -83,7 +85,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="52227f739fab"
+      verljob.template="48f5cd49f91c"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \

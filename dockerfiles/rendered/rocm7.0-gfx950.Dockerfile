@@ -23,6 +23,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
         --wanted "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -32,6 +33,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.8.0" \
+ && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.8.0" \
         --tolerate ""
 
@@ -64,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="fd82ab5cac44"
+      verljob.template="5b0670ef48bd"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

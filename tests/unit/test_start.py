@@ -39,6 +39,15 @@ def test_yaml_is_not_run_where_no_file_asks_for_it_and_garbage_is_looked_for_aga
     assert said.split() == ["True", "_LazyModule"]
 
 
+def test_the_mock_of_invoke_comes_when_one_is_made() -> None:
+    script = "import start, sys; print('unittest.mock' in sys.modules, 'asyncio' in sys.modules); from invoke import "
+    script += "MockContext, Result; print(MockContext(run=Result('said')).run('x').stdout, 'asyncio' in sys.modules); "
+    script += "from unittest.mock import Mock; print(isinstance(Mock(), Mock))"
+    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert said.split() == ["False", "False", "said", "True", "True"]
+
+
 def test_a_suite_that_is_none_ends_the_tests_and_those_that_there_are_are_named(tmp_path: Path) -> None:
     code, _, said = outcome([*OURS, "test", "--only", "lint,imgae"], tmp_path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -59,7 +59,14 @@ def pip(guard: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> l
     calls: list[list[str]] = []
 
     def install(words: list[str]) -> None:
-        assert words == ["install", "--no-deps", "--require-hashes", "-r", str(tmp_path / "requirements.txt")]
+        assert words == [
+            "install",
+            "--no-compile",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            str(tmp_path / "requirements.txt"),
+        ]
         calls.append((tmp_path / "requirements.txt").read_text().splitlines())
 
     monkeypatch.setattr(guard, "pip", install)
@@ -112,18 +119,63 @@ def test_a_package_of_the_base_moves_where_what_was_installed_needs_it(
     ]
 
 
-def test_what_an_earlier_step_of_the_build_asks_for_moves_the_base_too(
+def test_what_an_earlier_step_of_the_build_asks_for_moves_the_base_at_once(
     guard: ModuleType, have: Callable[..., None], tmp_path: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
-    asks = "torch 2.13.0+cpu has requirement numpy>=2, but you have numpy 1.26.4."
-    have(BASE, [asks])
+    have(BASE, ["torch 2.13.0+cpu has requirement numpy>=2, but you have numpy 1.26.4."])
     guard.record(["torch"], tmp_path / "lock.txt", [], [], ["torch"])
-    monkeypatch.setattr(guard, "conflicts", lambda: [asks] if len(pip) == 1 else [])
+    monkeypatch.setattr(guard, "conflicts", list)
 
     guard.install(tmp_path / "lock.txt")
 
-    assert [line.split()[0] for line in pip[-1]] == ["numpy==2.0.2"]
+    assert [[line.split()[0] for line in call] for call in pip] == [
+        ["numpy==2.0.2", "ray==2.44.1", "verl==0.4.1", "aiohttp==3.9.0"]
+    ]
+
+
+def test_an_earlier_step_never_moves_what_is_protected(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path
+) -> None:
+    (tmp_path / "lock.txt").write_text("\n".join(LOCK))
+    have(BASE, ["torch 2.13.0+cpu has requirement numpy>=2, but you have numpy 1.26.4."])
+
+    guard.record(["torch", "numpy"], tmp_path / "lock.txt", [], [], ["torch"])
+
+    assert "numpy" not in (tmp_path / "requirements.txt").read_text()
+
+
+def test_all_that_was_installed_is_told_to_what_compiles_it(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["verl 0.4.1 has requirement numpy>=2.0.0, but you have numpy 1.26.4."]
+    monkeypatch.setattr(guard, "conflicts", lambda: [] if len(pip) > 1 else said)
+
+    guard.install(recorded / "lock.txt")
+
+    told = [line.split("==")[0] for line in (recorded / "requirements.txt").read_text().splitlines()]
+    assert told == ["ray", "verl", "aiohttp", "numpy"]
+
+
+def test_pip_check_is_asked_again_only_where_something_came_or_went(
+    guard: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run(*_: object, **__: object) -> SimpleNamespace:
+        asked.append("")
+        return SimpleNamespace(stdout="a 1.0 requires b, which is not installed.\nsomething else\n")
+
+    here = {"a": {"version": "1.0", "location": SITE}}
+    monkeypatch.setattr(guard, "installed", lambda: here)
+    monkeypatch.setattr(guard.subprocess, "run", run)
+
+    assert guard.conflicts() == guard.conflicts() == ["a 1.0 requires b, which is not installed."]
+    assert len(asked) == 1
+
+    here["b"] = {"version": "2.0", "location": SITE}
+    guard.conflicts()
+    assert len(asked) == 2
 
 
 def test_a_protected_package_never_moves_and_nothing_is_installed_twice(

@@ -114,6 +114,7 @@ def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with
         text = render.dockerfile(spec)
 
         assert text.index("guard.py record") < text.index("guard.py install") < text.index("guard.py verify")
+        assert text.index("guard.py install") < text.index("compile.py --installed") < text.index("guard.py verify")
         for line in re.findall(r".*pip install.*", text):
             assert "--no-deps" in line
             assert "--no-index" in line  # torch's wheel from the context, or a replaced package's from its stage
