@@ -5,16 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-from images import bases, families, memory
+from images import memory
 from images.errors import CatalogError, UnknownVariant
 from images.spec import ImageSpec
 
@@ -36,13 +30,22 @@ class Catalog:
     @classmethod
     def read(cls, path: Path = CATALOG) -> Catalog:
         """The catalog of a file; CatalogError where it is not one."""
+        # What a build recalls needs neither this nor what _specs makes cells with.
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+
+        from images import bases
+
         try:
             tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as mistake:
             raise CatalogError(f"{path}: {mistake}") from mistake
         if missing := {"defaults", "kinds", "releases", "families"} - set(tables):
             raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
-        return cls(dict(_specs(tables, bases.read(path.with_name("bases.json")))), tables["defaults"])
+        known = {name: (base.digest, base.layers) for name, base in bases.read(path.with_name("bases.json")).items()}
+        return cls(dict(_specs(tables, known)), tables["defaults"])
 
     @classmethod
     def here(cls) -> Catalog:
@@ -96,17 +99,21 @@ class Catalog:
         spec = self.variants.get(variant)
         if spec is None or platform not in ("", spec.platform):
             there = {name: spec for name, spec in self.variants.items() if platform in ("", spec.platform)}
-            # All of them would be a page.
+            from difflib import get_close_matches  # all of them would be a page
+
             raise UnknownVariant(variant, get_close_matches(variant, there) or {spec.family for spec in there.values()})
         return spec
 
 
-def _specs(tables: dict[str, Any], known: dict[str, bases.Base]) -> Iterator[tuple[str, ImageSpec]]:
+def _specs(tables: dict[str, Any], known: dict[str, tuple[str, str]]) -> Iterator[tuple[str, ImageSpec]]:
+    """The cells; ``known`` has digest and compression of the bases that a registry was asked for."""
+    from images import families
+
     seen = set()
     for name, table in families.cells(tables):
         if name in seen:
             raise CatalogError(f"two cells are named {name}")
         seen.add(name)
         spec = ImageSpec.from_table(name, table)
-        base = known.get(spec.base, bases.Base())
-        yield name, replace(spec, base_digest=base.digest, base_layers=base.layers)
+        digest, layers = known.get(spec.base, ("", ""))
+        yield name, replace(spec, base_digest=digest, base_layers=layers)

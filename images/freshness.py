@@ -77,7 +77,7 @@ def keep(wanted: str, image_id: str, folder: Path = BUILT) -> None:
 
 def changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
     """The names of the inputs that differ, came or went."""
-    return sorted(name for name in {*new, *old} if new.get(name) != old.get(name))
+    return sorted({name for name, _ in new.items() ^ old.items()})
 
 
 def files(found: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from email.parser import HeaderParser
 from functools import lru_cache
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from images import archive, digests
+from images import archive, checksum, digests
 from images.errors import CommandFailed, TorchUnavailable
 from images.process import run
 
@@ -41,25 +42,23 @@ def torch_cpu(
     """
     if wheelhouse:
         return _verified(from_wheelhouse(version, python, wheelhouse, machine), cache)
-    for wheel in sorted(cache.glob(_pattern(version, python, machine))):
-        if is_cpu(wheel_requirements(wheel)):
-            return wheel
+    if there := sorted(cache.glob(_pattern(version, python, machine))):
+        return there[0]  # what lies in the cache was verified before it came there
     cache.mkdir(parents=True, exist_ok=True)
-    try:
-        taken = _what_pip_would_take(version, python, machine, environment)
-        source = [] if _is_cpu(taken) else ["--index-url", PYTORCH_CPU_INDEX]
-        run([*_pip("download", python, machine), *source, "--dest", str(cache), f"torch=={version}"], environment)
-    except CommandFailed as failure:
-        raise TorchUnavailable(
-            f"no CPU build of torch {version} for Python {python}: pip finds the CUDA build or none, and PyTorch's CPU "
-            f"index did not help. Put the wheel into a folder and name it with --wheelhouse DIR.\n{failure.said[-600:]}"
-        ) from failure
-    wheel = from_wheelhouse(version, python, cache, machine)
-    try:
-        return _verified(wheel, cache)
-    except TorchUnavailable:
-        wheel.unlink()  # what lies in the cache was verified when it came
-        raise
+    with tempfile.TemporaryDirectory(dir=cache, prefix="new-") as new:
+        try:
+            taken = _what_pip_would_take(version, python, machine, environment)
+            source = [] if _is_cpu(taken) else ["--index-url", PYTORCH_CPU_INDEX]
+            run([*_pip("download", python, machine), *source, "--dest", new, f"torch=={version}"], environment)
+        except CommandFailed as failure:
+            raise TorchUnavailable(
+                f"no CPU build of torch {version} for Python {python}: pip finds the CUDA build or none, and PyTorch's "
+                "CPU index did not help. Put the wheel into a folder and name it with --wheelhouse DIR.\n"
+                f"{failure.said[-600:]}"
+            ) from failure
+        wheel = from_wheelhouse(version, python, Path(new), machine)
+        _refuse_another(wheel, checksum.of_file(wheel))
+        return wheel.replace(cache / wheel.name)
 
 
 def pinned(version: str, python: str, machine: str, pins: Path = PINS) -> list[str]:
@@ -114,17 +113,21 @@ def _requirements(wheel: Path, *_identity: int) -> list[str]:
 
 
 def _verified(wheel: Path, cache: Path) -> Path:
-    """The wheel, if the file of this name is known with these bytes or not at all; ``cache`` remembers its digest."""
-    known = [line.split()[0] for line in PINS.read_text(encoding="utf-8").splitlines() if line.split()[1] == wheel.name]
+    """A site's own wheel, if it is the file that is known by its name; ``cache`` remembers its digest."""
     seen = digests.at(cache / "digests.json")
-    sha256 = seen.of(str(wheel))
+    _refuse_another(wheel, seen.of(str(wheel)))
     seen.keep()
+    return wheel
+
+
+def _refuse_another(wheel: Path, sha256: str) -> None:
+    """TorchUnavailable where the file of this name is known with other bytes."""
+    known = [line.split()[0] for line in PINS.read_text(encoding="utf-8").splitlines() if line.split()[1] == wheel.name]
     if known and sha256 not in known:
         raise TorchUnavailable(
             f"{wheel} has the sha256 {sha256}, images/wheels.txt says {known[0]}: it is another file of this "
             "name. Remove it, or have `invoke pins --update` ask the index again and review the difference."
         )
-    return wheel
 
 
 def _what_pip_would_take(
