@@ -64,7 +64,9 @@ def main() -> None:
     given = parser.parse_args()
     lines = given.installed.read_text(encoding="utf-8").splitlines() if given.installed else []
     wanted = {canonical(name) for name in (*given.names, *(re.split(r"[=\[ ]", line)[0] for line in lines if line))}
-    here = {canonical(each.metadata["Name"] or ""): each for each in metadata.distributions()}
+    here: dict[str, metadata.Distribution] = {}
+    for each in metadata.distributions():  # the first on sys.path is the one that counts
+        here.setdefault(canonical(each.metadata["Name"] or ""), each)
     if missing := sorted(wanted - set(here)):
         sys.exit(f"compile: {', '.join(missing)} is not installed")
     compile_all(sorted({path for name in wanted for path in sources(here[name])}))

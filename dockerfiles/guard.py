@@ -218,6 +218,7 @@ def main() -> None:
         install(*given.lock, wanted=given.wanted)
     else:
         verify(given.pins, given.imports, given.tolerate)
+        sys.stdout.flush()
         os._exit(0)  # Python would take a second to take apart what was imported
 
 

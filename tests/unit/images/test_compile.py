@@ -51,6 +51,15 @@ def test_all_that_was_installed_is_compiled_and_nothing_else(tmp_path: Path) -> 
     assert names == {"one/__pycache__/__init__.pyc", "__pycache__/alone.pyc", "two/__pycache__/__init__.pyc"}
 
 
+def test_of_two_that_have_a_name_the_first_on_the_path_is_compiled(tmp_path: Path) -> None:
+    mine, bases = tmp_path / "mine", tmp_path / "base"
+    installed(mine, "twice", {"twice.py": ""})
+    installed(bases, "twice", {"twice.py": ""})
+
+    assert compiled(mine, "twice", PYTHONPATH=f"{mine}:{bases}").returncode == 0
+    assert (len(pycs(mine)), len(pycs(bases))) == (1, 0)
+
+
 def test_what_setup_py_installed_is_found_by_its_top(tmp_path: Path) -> None:
     facts = tmp_path / "old-1.0-py3.11.egg-info"
     facts.mkdir()
