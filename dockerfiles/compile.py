@@ -6,14 +6,13 @@ pip compiles one file after the other, which is most of what an installation tak
 What a .pyc holds depends on what its process had compiled before: marshal marks the objects that something else refers
 to. So the files are dealt to as many processes on every machine, however many of them run at once.
 
-Needs Python 3.8 and nothing else.
+Needs Python 3.8 and guard.py beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +20,10 @@ from importlib import metadata
 from importlib.util import cache_from_source
 from pathlib import Path
 
+from guard import distributions, name_of
+
 SHARES = 16
 SAME = {"PYTHONHASHSEED": "0"}  # before 3.11 marshal wrote a set in the order of its hashes
-
-
-def canonical(name: str) -> str:
-    """The name as PEP 503 writes it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def sources(of: metadata.Distribution) -> set[str]:
@@ -63,10 +59,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
     lines = given.installed.read_text(encoding="utf-8").splitlines() if given.installed else []
-    wanted = {canonical(name) for name in (*given.names, *(re.split(r"[=\[ ]", line)[0] for line in lines if line))}
-    here: dict[str, metadata.Distribution] = {}
-    for each in metadata.distributions():  # the first on sys.path is the one that counts
-        here.setdefault(canonical(each.metadata["Name"] or ""), each)
+    wanted, here = {name_of(line) for line in (*given.names, *lines) if line}, distributions()
     if missing := sorted(wanted - set(here)):
         sys.exit(f"compile: {', '.join(missing)} is not installed")
     compile_all(sorted({path for name in wanted for path in sources(here[name])}))

@@ -39,15 +39,22 @@ def name_of(requirement: str) -> str:
     return canonical(re.split(r"[=\[ ;<>!~]", requirement, maxsplit=1)[0])
 
 
-def installed() -> dict[str, dict[str, str]]:
-    """Version and folder of every distribution, by canonical name; the first on sys.path is the one that counts."""
-    found: dict[str, dict[str, str]] = {}
+def distributions() -> dict[str, metadata.Distribution]:
+    """Every distribution by its canonical name; the first on sys.path is the one that counts."""
+    found: dict[str, metadata.Distribution] = {}
     for each in metadata.distributions():
         name = each.metadata["Name"]
         if name:
-            place = str(Path(str(each.locate_file(""))).resolve())
-            found.setdefault(canonical(name), {"version": each.version, "location": place})
+            found.setdefault(canonical(name), each)
     return found
+
+
+def installed() -> dict[str, dict[str, str]]:
+    """Version and folder of every distribution."""
+    return {
+        name: {"version": each.version, "location": str(Path(str(each.locate_file(""))).resolve())}
+        for name, each in distributions().items()
+    }
 
 
 def files_of(name: str) -> str:

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from images import memory
 from images.errors import CatalogError, UnknownVariant
 from images.spec import ImageSpec
+
+if TYPE_CHECKING:
+    from images.bases import Base
 
 CATALOG = Path(__file__).with_name("catalog.toml")
 
@@ -44,8 +47,7 @@ class Catalog:
             raise CatalogError(f"{path}: {mistake}") from mistake
         if missing := {"defaults", "kinds", "releases", "families"} - set(tables):
             raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
-        known = {name: (base.digest, base.layers) for name, base in bases.read(path.with_name("bases.json")).items()}
-        return cls(dict(_specs(tables, known)), tables["defaults"])
+        return cls(dict(_specs(tables, bases.read(path.with_name("bases.json")))), tables["defaults"])
 
     @classmethod
     def here(cls) -> Catalog:
@@ -105,9 +107,8 @@ class Catalog:
         return spec
 
 
-def _specs(tables: dict[str, Any], known: dict[str, tuple[str, str]]) -> Iterator[tuple[str, ImageSpec]]:
-    """The cells; ``known`` has digest and compression of the bases that a registry was asked for."""
-    from images import families
+def _specs(tables: dict[str, Any], known: dict[str, Base]) -> Iterator[tuple[str, ImageSpec]]:
+    from images import bases, families
 
     seen = set()
     for name, table in families.cells(tables):
@@ -115,5 +116,5 @@ def _specs(tables: dict[str, Any], known: dict[str, tuple[str, str]]) -> Iterato
             raise CatalogError(f"two cells are named {name}")
         seen.add(name)
         spec = ImageSpec.from_table(name, table)
-        digest, layers = known.get(spec.base, ("", ""))
-        yield name, replace(spec, base_digest=digest, base_layers=layers)
+        base = known.get(spec.base, bases.Base())
+        yield name, replace(spec, base_digest=base.digest, base_layers=base.layers)

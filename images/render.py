@@ -10,12 +10,13 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from images.catalog import Catalog
+from images.context import STEPS
 from images.spec import ImageSpec
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 SUFFIX = ".Dockerfile"
-SHARED = ("macros.j2", "guard.py", "compile.py", "apt.sh")  # what every platform's template brings into its build
+SHARED = ("macros.j2", *STEPS)  # what every platform's template brings into its build
 
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:

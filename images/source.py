@@ -138,8 +138,6 @@ def _version(folder: Path) -> str:
         ) from missing
     if NORMAL.fullmatch(told):
         return told
-    if told.endswith(".dev") and NORMAL.fullmatch(told.removesuffix(".dev")):  # verl's main branch
-        return f"{told}0"
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -27,8 +27,12 @@ def explain(what: str, *, folder: Path, as_json: bool = False, failed: bool = Fa
     :param failed: it is known that the job did; of a number Slurm is asked.
     :raises NothingToExplain: there is nothing of that job here, or no log in what was named.
     """
-    words = ["--failed"] if failed or (_is_number(what) and _failed(what)) else []
-    return _run("verl_node.explain", [str(_find(what, folder)), *words, *(["--json"] if as_json else [])])
+    path = Path(what)
+    if what.isdigit() and not path.exists():
+        job = _asked("scontrol", "show", "job", what)
+        path, failed = _find(what, folder, job), failed or _failed(what, job)
+    words = [*(["--failed"] if failed else []), *(["--json"] if as_json else [])]
+    return _run("verl_node.explain", [str(path), *words])
 
 
 def page() -> str:
@@ -58,11 +62,9 @@ def _run(module: str, words: Sequence[str]) -> str:
     return done.stdout.rstrip("\n")
 
 
-def _find(what: str, folder: Path) -> Path:
-    """Return the run directory of a job's newest attempt, else its output; or the path as it is."""
-    if not _is_number(what):
-        return Path(what)
-    for place in _places(what, folder):
+def _find(what: str, folder: Path, job: str) -> Path:
+    """Return the run directory of a job's newest attempt, else its output; ``job`` is what scontrol shows of it."""
+    for place in _places(folder, job):
         for output in sorted(place.glob(f"slurm-*{what}.out")):
             with output.open(encoding="utf-8", errors="replace") as file:
                 named = _RUN_FOLDER.findall(file.read(_HEAD_BYTES))
@@ -76,25 +78,20 @@ def _find(what: str, folder: Path) -> Path:
     )
 
 
-def _is_number(what: str) -> bool:
-    return what.isdigit() and not Path(what).exists()
-
-
-def _places(job: str, folder: Path) -> Iterator[Path]:
+def _places(folder: Path, job: str) -> Iterator[Path]:
     yield folder
-    told = _asked("scontrol", "show", "job", job)
     for name in ("WorkDir", "StdOut"):
-        found = re.search(rf"^ +{name}=(.+)$", told, re.MULTILINE)
+        found = re.search(rf"^ +{name}=(.+)$", job, re.MULTILINE)
         if found:
             yield Path(found[1]) if name == "WorkDir" else Path(found[1]).parent
 
 
-def _failed(job: str) -> bool:
+def _failed(what: str, job: str) -> bool:
     """Tell whether Slurm calls a job failed: slurmctld, or the accounting where that has forgotten it."""
-    state = re.search(r"^ +JobState=(\w+)", _asked("scontrol", "show", "job", job), re.MULTILINE)
+    state = re.search(r"^ +JobState=(\w+)", job, re.MULTILINE)
     if state:
         return state[1] in FAILED
-    return _asked("sacct", "--noheader", "--allocations", f"--jobs={job}", "--format=State").strip().startswith(FAILED)
+    return _asked("sacct", "--noheader", "--allocations", f"--jobs={what}", "--format=State").strip().startswith(FAILED)
 
 
 def _asked(*argv: str) -> str:

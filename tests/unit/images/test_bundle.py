@@ -10,9 +10,9 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import collect
 import pytest
 
-from dockerfiles import collect
 from images import bundle, bundling, render
 from images.bundle import Bundle
 from images.catalog import Catalog

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from images.render import TEMPLATES
@@ -28,9 +29,9 @@ def installed(site: Path, name: str, files: dict[str, str]) -> None:
     (facts / "RECORD").write_text("".join(f"{path},,\n" for path in [*files, "gone/since.py"]))
 
 
-def compiled(site: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def compiled(site: Path, *words: str, before: Sequence[str] = (), **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(site), "SOURCE_DATE_EPOCH": "315532800", **more}
-    argv = [sys.executable, str(TEMPLATES / "compile.py"), *words]
+    argv = [*before, sys.executable, str(TEMPLATES / "compile.py"), *words]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -78,12 +79,10 @@ def test_the_bytes_are_the_same_on_a_machine_with_one_core_and_whatever_the_hash
     one, all_ = tmp_path / "one", tmp_path / "all"
     installed(one, "many", MODULES)
     shutil.copytree(one, all_)
-    core = str(min(os.sched_getaffinity(0)))
-    argv = ["taskset", "--cpu-list", core, sys.executable, str(TEMPLATES / "compile.py"), "many"]
-    environment = {**os.environ, "PYTHONPATH": str(one), "SOURCE_DATE_EPOCH": "315532800", "PYTHONHASHSEED": "7"}
+    on_one_core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
 
     # A .pyc names its source: both are compiled in the same place.
-    subprocess.run(argv, env=environment, capture_output=True, check=True)
+    assert compiled(one, "many", before=on_one_core, PYTHONHASHSEED="7").returncode == 0
     first = pycs(one)
     shutil.rmtree(one)
     all_.rename(one)
