@@ -51,6 +51,8 @@ class Settings:
     ray_timeout_s: float
     pull_timeout_s: float
     prepare_timeout_s: float
+    silence_s: float
+    stall_s: float
     hang: HangPolicy
     data_dir: Path
     data_source: Path | None
@@ -98,6 +100,8 @@ class Settings:
             ray_timeout_s=number(environ, "VERLJOB_RAY_TIMEOUT_S", 180),
             pull_timeout_s=number(environ, "VERLJOB_PULL_TIMEOUT_S", 1800),
             prepare_timeout_s=number(environ, "VERLJOB_PREPARE_TIMEOUT_S", 7200),
+            silence_s=variables.patience(environ, "VERLJOB_SILENCE_S", 60),
+            stall_s=variables.patience(environ, "VERLJOB_STALL_S", 20),
             hang=variables.hang(environ),
             data_dir=variables.path(environ, "VERLJOB_DATA") or home / ".cache" / "verljob",
             data_source=variables.path(environ, "VERLJOB_DATA_SOURCE"),

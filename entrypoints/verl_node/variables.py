@@ -11,6 +11,7 @@ from verl_node.debugging import MODES
 from verl_node.errors import BadSettings
 from verl_node.progress import END, OFF, REPORT, HangPolicy
 
+LEAST_PATIENCE_S = 8
 DASHBOARD = ("0", "1", "node")
 
 
@@ -32,6 +33,17 @@ def hang(environ: Mapping[str, str]) -> HangPolicy:
         margin_s=number(environ, "VERLJOB_HANG_MARGIN_S", int(default.margin_s)),
         first_step_s=number(environ, "VERLJOB_FIRST_STEP_TIMEOUT_S", int(default.first_step_s)),
     )
+
+
+def patience(environ: Mapping[str, str], name: str, default: int) -> int:
+    """Return for how many seconds something may be silent before it is taken for lost. Raises BadSettings below 8."""
+    seconds = number(environ, name, default)
+    if seconds < LEAST_PATIENCE_S:
+        raise BadSettings(
+            f"{name} is {seconds}: shorter silences are common on a busy node.",
+            fix=f"Set it to {LEAST_PATIENCE_S} seconds or more, or unset it for {default}.",
+        )
+    return seconds
 
 
 def path(environ: Mapping[str, str], name: str) -> Path | None:

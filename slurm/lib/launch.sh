@@ -44,12 +44,22 @@ launch::_settings() {
     [[ -r $VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh ]] \
         || fail 64 "no runtime '$VERLJOB_RUNTIME'" "VERLJOB_RUNTIME names a file of slurm/runtimes"
     [[ ${VERLJOB_PULLS:-16} =~ ^[1-9][0-9]*$ ]] || fail 64 "VERLJOB_PULLS is '$VERLJOB_PULLS'" "set it to a whole number from 1, or unset it"
+    launch::_patience VERLJOB_SILENCE_S 60
+    launch::_patience VERLJOB_STALL_S 20
     export VERLJOB_IMAGE=${VERLJOB_IMAGE:-verl.$VERLJOB_PLATFORM:latest} VERLJOB_PROFILE=${VERLJOB_PROFILE:-}
     export VERLJOB_RECIPE=$RECIPE VERLJOB_HEAD_NODE=$HEAD_ADDRESS VERLJOB_NODELIST_HOSTS
     VERLJOB_NODELIST_HOSTS=$(IFS=,; printf '%s' "${NODES[*]}")
     [[ ${VERLJOB_DASHBOARD:-} =~ ^(0|1|node)?$ ]] \
         || fail 64 "VERLJOB_DASHBOARD=$VERLJOB_DASHBOARD" "write 0 (off), 1 (on the head's loopback) or node (on its address), or unset it"
     export VERLJOB_PORT_RANGE=${VERLJOB_PORT_RANGE:-20000-32767} VERLJOB_PORTS=${VERLJOB_PORTS:-512} VERLJOB_PORTS_FOLDER
+}
+
+# usage: launch::_patience NAME DEFAULT_S
+# Exports how many seconds of silence are borne; verl_node/variables.py has the same least (a test holds them equal).
+launch::_patience() {
+    local -r seconds=${!1:-$2}
+    [[ $seconds =~ ^([89]|[1-9][0-9]{1,4})$ ]] || fail 64 "$1 is '$seconds'" "set it to 8 seconds or more, or unset it for $2"
+    export "$1=$seconds"
 }
 
 # The head's control, GCS and dashboard ports must be known to all nodes before any of them starts.

@@ -75,6 +75,8 @@ def test_a_token_is_read_from_its_file_and_an_empty_one_is_refused(tmp_path: Pat
         ("VERLJOB_PORT_BLOCK", "20000", "not first-last"),
         ("VERLJOB_RUN_DIR", "runs/1", "not an absolute path"),
         ("VERLJOB_JOIN_TIMEOUT_S", "10m", "not a whole number"),
+        ("VERLJOB_SILENCE_S", "7", "VERLJOB_SILENCE_S is 7"),
+        ("VERLJOB_STALL_S", "0", "VERLJOB_STALL_S is 0"),
         ("VERLJOB_HANG", "kill", "VERLJOB_HANG is 'kill'"),
         ("VERLJOB_TOKEN_FILE", "/nowhere/token", "cannot be read"),
     ],
@@ -107,6 +109,13 @@ def test_what_node_sh_did_before_the_container_is_told_in_seconds() -> None:
 
 def test_by_hand_there_is_no_host_phase() -> None:
     assert Settings.from_env({}).host_phases == {}
+
+
+def test_silence_is_borne_for_a_minute_between_nodes_and_20_s_within_one() -> None:
+    settings = Settings.from_env({})
+    assert (settings.silence_s, settings.stall_s) == (60, 20)
+    settings = Settings.from_env({"VERLJOB_SILENCE_S": "8", "VERLJOB_STALL_S": "9"})
+    assert (settings.silence_s, settings.stall_s) == (8, 9)
 
 
 def test_a_hang_is_reported_after_three_medians_and_a_minute_unless_the_user_says_otherwise() -> None:
