@@ -41,7 +41,10 @@ def relay(port: int) -> None:
     selector.register(head, selectors.EVENT_READ, worker)
     while True:
         for key, _ in selector.select():
-            data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+            try:
+                data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+            except ConnectionResetError:
+                data = b""
             if not data:
                 return
             if b'"prepare"' in data:

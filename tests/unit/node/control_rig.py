@@ -48,7 +48,7 @@ class Head:
         await self.peers.listen(self.port)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for peer in self.peers.roll.peers():
             await peer.session.close(0)
         for _ in range(5):  # asyncio leaves what it accepted just before the server's close to the garbage collector
@@ -106,7 +106,7 @@ class Way:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._server.close()
         self.cut()
         for task in self._tasks:
