@@ -251,6 +251,21 @@ def test_a_session_goes_on_over_a_new_connection_while_the_old_one_seems_alive()
     done(story())
 
 
+def test_a_message_that_comes_twice_counts_once() -> None:
+    async def story() -> None:
+        async with Head() as head:
+            session = await join(head.port)
+            head.peers.tell("step", step=1)
+            channel = head.peer().session._channel
+            assert channel is not None
+            channel.write(b'{"number": 1, "message": {"kind": "step", "step": 1}}')
+            head.peers.tell("step", step=2)
+            assert await numbers(session, 2) == [1, 2]
+            await session.close()
+
+    done(story())
+
+
 async def raw(port: int, message: Message, token: bytes = TOKEN) -> tuple[Channel, Message | None]:
     """Prove the token on a connection of its own and send a message; return what comes."""
     channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=STRANGER_LIMIT), 2.0)
