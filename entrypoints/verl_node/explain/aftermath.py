@@ -9,6 +9,7 @@ from pathlib import Path
 
 from verl_node.explain import lines, tracebacks
 from verl_node.explain.scan import Hit
+from verl_node.masking import LONGEST
 
 _BLOCK_BYTES = 4 << 20
 _END_BYTES = 64 << 10
@@ -131,8 +132,9 @@ def ended_badly(path: Path) -> bool:
 
 
 def tail(path: Path) -> bytes:
-    """Return the end of a log."""
+    """Return the end of a log: whole lines, or of one that is longer the end without what may be half a secret."""
     with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - _END_BYTES, 0))
-        return file.read()
+        before = max(file.seek(0, 2) - _END_BYTES, 0)
+        file.seek(before)
+        text = file.read()
+    return text[(text.find(b"\n") + 1 or LONGEST) :] if before else text
