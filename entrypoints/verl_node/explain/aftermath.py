@@ -28,9 +28,9 @@ _DONE = b"Final validation metrics: "
 """verl's last word, after its last checkpoint (ray_trainer.py: fit); then its workers are only taken down."""
 # One that nobody printed a traceback for, or a native program's last words, behind whatever prefix.
 _EXCEPTION = re.compile(
-    rb"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
+    rb"^(?:(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
     rb"|\s*what\(\): .*|Memory access fault by GPU.*|:0:rocdevice\S+ .*HSA_STATUS_ERROR.*|HW Exception by GPU.*"
-    rb"|Fatal Python error: .*|ptxas fatal .*|THCudaCheck FAIL .*|terminate called without an active exception"
+    rb"|Fatal Python error: .*|ptxas fatal .*|THCudaCheck FAIL .*|terminate called without an active exception)"
 )
 _LINE = re.compile(rb"(?m)^.+$")
 _HARMLESS = re.compile(rb"(?i:\b(?:info|warn(?:ing)?|debug)\b)")
@@ -49,7 +49,7 @@ SAYS = re.compile(
 )
 """A line that tells of a failure in words of its own; only asked for what stands before a bad end."""
 _COMPLAINT = re.compile(
-    rb"(?!.*(?i:\binfo\b|\bwarn|\bdebug\b))(?:[A-Za-z./][\w./+-]{0,80}: )(?:line )?(?:\d{1,5}: )?.*"
+    rb"^(?!.*(?i:\binfo\b|\bwarn|\bdebug\b))(?:[A-Za-z./][\w./+-]{0,80}: )(?:line )?(?:\d{1,5}: )?.*"
     rb"(?:not found|No such file or directory|[Pp]ermission denied|not permitted"
     rb"|\b[Cc]annot\b|\b[Ff]ailed\b|\b[Ff]atal\b)"
 )
