@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from verl_node import files
+
 _WORD_BYTES = 4096
 _WORD_LENGTH = 200
 
@@ -29,10 +31,10 @@ class Traces:
     def last_word(self, number: int) -> str:
         """Return the last line of the node's log, cut to 200 characters; empty where there is none."""
         try:
-            with (self._folders[number] / "node.log").open("rb") as log:
+            with files.opened(self._folders[number] / "node.log") as log:
                 log.seek(0, 2)
                 log.seek(max(0, log.tell() - _WORD_BYTES))
-                lines = log.read().decode("utf-8", "replace").splitlines()
+                lines = log.read().decode("utf-8", "replace").split("\n")
         except (KeyError, OSError):
             return ""
         return next((line.strip()[-_WORD_LENGTH:] for line in reversed(lines) if line.strip()), "")
