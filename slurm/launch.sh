@@ -62,8 +62,8 @@ _require_own() {
     [[ ${VERLJOB_SHARED_FOLDERS:-} != 1 ]] || return 0
     while read -r owner mode path; do
         [[ ($owner == "$UID" || $owner == 0) && ${mode:5:1}${mode:8:1} != *w* ]] || {
-            printf 'verdict: 77 (launch on %s): the checkout in the submit folder was not named, and uid %s may have changed %s (%s) — %s\n' \
-                "$HOST" "$owner" "$path" "$mode" 'export VERLJOB_HOME=the checkout, if you trust it, before sbatch'
+            printf 'verdict: 77 (launch on %s): the checkout in the submit folder was not named, and others may have changed %s (%s, owner uid %s) — %s\n' \
+                "$HOST" "$path" "$mode" "$owner" 'export VERLJOB_HOME=the checkout, if you trust it, before sbatch'
             exit 77
         }
     done < <(stat --dereference --format='%u %A %n' -- "$1/.." "$1" "$1"/* "$1"/*/* "$1"/../entrypoints{,/*,/*/*})
