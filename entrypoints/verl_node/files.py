@@ -68,7 +68,9 @@ def foreign(path: Path) -> str:
 def tree(folder: Path) -> Iterator[Path]:
     """``folder`` and all that lies in it, without following links. Raises OSError."""
     yield folder
-    for entry in os.scandir(folder):
+    with os.scandir(folder) as inside:
+        entries = list(inside)
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from tree(Path(entry.path))
         else:

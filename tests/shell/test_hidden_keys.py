@@ -25,7 +25,7 @@ def reachable(rig: Rig, key: Path) -> list[str]:
     hidden = {target for target, (source, _) in mounts.items() if not source}
     found = set()
     for target, (source, _) in mounts.items():
-        for folder, _, names in os.walk(source) if source else ():
+        for folder, _, names in os.walk(source) if source.startswith(str(rig.root)) else ():
             if key.name in names and key.samefile(Path(folder) / key.name):
                 found.add(os.path.normpath(f"{target}/{os.path.relpath(folder, source)}"))
     return sorted(found - hidden)

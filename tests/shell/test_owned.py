@@ -40,7 +40,7 @@ def refused(rig: Rig, *about: str, **more: str) -> None:
     rig.fake("step", WELL)
     before = content(rig.work)
     began = time.monotonic()
-    done = rig.launch(DEMO, **more)
+    done = rig.launch(DEMO, script=None, **more)
     assert time.monotonic() - began < 10
     assert done.returncode == 77, done.stdout + done.stderr
     for text in about:
@@ -109,7 +109,7 @@ def test_a_folder_that_the_user_named_is_asked_for_its_owner_and_mode(rig: Rig, 
 
     refusals = {rig.work / "theirs": f"belongs to nobody (uid {UID})", own: "can be written by other accounts"}
     for folder, words in refusals.items():
-        done = rig.launch(DEMO, **{name: str(folder)})
+        done = rig.launch(DEMO, script=None, **{name: str(folder)})
         assert done.returncode == 77
         assert f"{folder} on n1 {words}" in last(done)
         assert content(folder) == {}
@@ -171,7 +171,7 @@ def test_a_node_looks_at_the_checkpoints_too(rig: Rig) -> None:
 def with_umask(rig: Rig, umask: int, **more: str) -> subprocess.CompletedProcess[str]:
     before = os.umask(umask)
     try:
-        return rig.launch(DEMO, **more)
+        return rig.launch(DEMO, script=None, **more)
     finally:
         os.umask(before)
 
