@@ -62,8 +62,9 @@ _require_own() {
     [[ ${VERLJOB_SHARED_FOLDERS:-} != 1 ]] || return 0
     while read -r owner mode path; do
         [[ ($owner == "$UID" || $owner == 0) && ${mode:5:1}${mode:8:1} != *w* ]] || {
-            printf 'verdict: 77 (launch on %s): the checkout in the submit folder was not named, and others may have changed %s (%s, owner uid %s) — %s\n' \
-                "$HOST" "$path" "$mode" "$owner" 'export VERLJOB_HOME=the checkout, if you trust it, before sbatch'
+            printf 'verdict: 77 (launch on %s): %s, and others may have changed %s (%s, owner uid %s) — %s\n' "$HOST" \
+                'the checkout in the submit folder was not named' "$path" "$mode" "$owner" \
+                'export VERLJOB_HOME=the checkout, if you trust it, before sbatch'
             exit 77
         }
     done < <(stat --dereference --format='%u %A %n' -- "$1/.." "$1" "$1"/* "$1"/*/* "$1"/../entrypoints{,/*,/*/*})
@@ -82,7 +83,9 @@ _find_home() {
             ! _is_ours "$folder" || { VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0; }
         done < <(_folders "$@")
         while IFS= read -r folder; do
-            ! _is_ours "$folder" || { _require_own "$folder" && VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0; }
+            _is_ours "$folder" || continue
+            _require_own "$folder"
+            VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0
         done < <(_from_submit_folder)
     fi
     printf 'verdict: 64 (launch on %s): no slurm/node.sh of version %s in %s — export VERLJOB_HOME=%s\n' "$HOST" "$LAUNCH_VERSION" \

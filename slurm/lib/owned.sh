@@ -8,7 +8,10 @@ owned::begin() {
     case ${VERLJOB_SHARED_FOLDERS:-} in
         1) ;;
         '' | 0) umask g-w,o-w ;;
-        *) fail 64 "VERLJOB_SHARED_FOLDERS is '$VERLJOB_SHARED_FOLDERS'" "set it to 1 where a group shares the job's folders, or unset it" ;;
+        *)
+            fail 64 "VERLJOB_SHARED_FOLDERS is '$VERLJOB_SHARED_FOLDERS'" \
+                "set it to 1 where a group shares the job's folders on purpose, or unset it"
+            ;;
     esac
 }
 
@@ -20,7 +23,7 @@ owned::make() {
     local -a folders=("$@") present=() missing=()
     if [[ $1 == */verljob/"$SLURM_JOB_ID/attempt-$VERLJOB_ATTEMPT" ]]; then
         folders=("${1%/*/*}" "${1%/*}" "$@")
-    elif ((VERLJOB_ATTEMPT > 1)); then
+    elif [[ $VERLJOB_ATTEMPT != 1 ]]; then
         folders=("${1%/*}" "$@")
     fi
     [[ ! -d $SLURM_SUBMIT_DIR ]] || present=("$SLURM_SUBMIT_DIR/.") # Python looks for modules there first
@@ -29,7 +32,10 @@ owned::make() {
     done
     ((${#present[@]} == 0)) || owned::require "${present[@]}"
     [[ -d ${folders[0]%/*} ]] || mkdir -p -- "${folders[0]%/*}" || owned::_cannot_write "$1"
-    ((${#missing[@]} == 0)) || mkdir -- "${missing[@]}" || { [[ -d $folder ]] && owned::require "${missing[@]}"; } || owned::_cannot_write "$1"
+    if ((${#missing[@]})) && ! mkdir -- "${missing[@]}"; then # another node may have made some meanwhile
+        [[ -d $folder ]] || owned::_cannot_write "$1"
+        owned::require "${missing[@]}"
+    fi
     [[ -w $folder ]] || owned::_cannot_write "$1"
 }
 
@@ -46,10 +52,12 @@ owned::require() {
     local -r count=$#
     local i owner group mode
     mapfile -t seen < <(stat --format='%u %g %A' -- "$@" && stat --dereference --format='%u %g %A' -- "$@")
-    ((${#seen[@]} == 2 * count)) || fail 77 "cannot look at $* on $HOST" "see the line above, and who may enter the folders that lead there"
+    ((${#seen[@]} == 2 * count)) \
+        || fail 77 "cannot look at $* on $HOST" "see the line above, and who may enter the folders that lead there"
     for ((i = 0; i < count; i++)); do
         read -r owner group mode <<< "${seen[i]}"
-        [[ $mode != l* || $owner == "$UID" || $owner == 0 ]] || owned::_refuse "$1" "is a link that belongs to $(owned::_name "$owner")"
+        [[ $mode != l* || $owner == "$UID" || $owner == 0 ]] \
+            || owned::_refuse "$1" "is a link that belongs to $(owned::_name "$owner")"
         read -r owner group mode <<< "${seen[i + count]}"
         owned::_judge "$1" "$owner" "$group" "$mode"
         shift
@@ -69,7 +77,8 @@ owned::_judge() {
 # usage: owned::_private GID
 # Whether it is the account's private group, which has its name and nobody else in it; with it goes umask 002.
 owned::_private() {
-    [[ $1 == "$(id -g)" && $(id -gn) == "$(id -un)" ]]
+    local name
+    name=$(id -un) && [[ $1 == "$(id -g)" && $(getent group "$1") =~ ^"$name":[^:]*:[0-9]+:("$name")?$ ]]
 }
 
 # usage: owned::_name UID
@@ -80,8 +89,10 @@ owned::_name() {
 
 # usage: owned::_refuse FOLDER WORDS
 owned::_refuse() {
-    fail 77 "${1%/.} on $HOST $2: what lies there could be another account's" \
-        "chmod go-w it if it is yours, else submit from (or name in VERLJOB_RUN_DIR, VERLJOB_CHECKPOINTS) a folder of your own; a group that shares it on purpose exports VERLJOB_SHARED_FOLDERS=1"
+    local -r folder=${1%/.}
+    local fix="chmod go-w $folder, if it is yours, or use a folder of your own (to submit from, or as VERLJOB_RUN_DIR and"
+    fix+=' VERLJOB_CHECKPOINTS); a group that shares it on purpose exports VERLJOB_SHARED_FOLDERS=1'
+    fail 77 "$folder on $HOST $2: what lies there could be another account's" "$fix"
 }
 
 # usage: owned::file FILE
