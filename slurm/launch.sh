@@ -26,7 +26,7 @@ exit 64'
 # sbatch may have copied this script before the checkout was changed, or FOLDER may be another checkout.
 _is_ours() {
     local line
-    [[ -r $1/node.sh ]] || return 1
+    [[ -f $1/node.sh && -r $1/node.sh ]] || return 1
     while IFS= read -r line; do
         [[ $line != "readonly LAUNCH_VERSION=$LAUNCH_VERSION "* ]] || return 0
     done < "$1/node.sh"
@@ -35,21 +35,39 @@ _is_ours() {
 
 # usage: _folders ARGUMENT...
 # Prints the folders where this script may lie. Slurm starts a copy in its spool folder and tells the original as
-# `Command=`: with the arguments, unquoted, relative under --chdir, and (null) for `sbatch < launch.sh`.
+# `Command=`: with the arguments, unquoted, relative under --chdir, and (null) for `sbatch < launch.sh`, which names no
+# folder: see _from_submit_folder.
 _folders() {
     local command script
     for script in "${BASH_SOURCE[0]}" "$(readlink -f -- "${BASH_SOURCE[0]}")"; do
         (cd -- "$(dirname -- "$script")" && pwd)
     done
-    [[ $JOB_RECORD == *$'\n   Command='* ]] || return 0
+    [[ $JOB_RECORD == *$'\n   Command='* && $JOB_RECORD != *$'\n   Command=(null)'* ]] || return 0
     command=${JOB_RECORD#*$'\n'   Command=}
     command=${command%%$'\n'   WorkDir=*}
     (($# == 0)) || command=${command%" $*"}
     [[ $command == /* ]] || command=$SLURM_SUBMIT_DIR/$command
-    case $command in
-        *'/(null)') printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR" ;;
-        *) dirname -- "$command" "$(readlink -f -- "$command" || printf '%s' "$command")" ;;
-    esac
+    dirname -- "$command" "$(readlink -f -- "$command" || printf '%s' "$command")"
+}
+
+# Prints where a checkout may lie that nobody named: in the submit folder, into which others may be able to write.
+_from_submit_folder() {
+    [[ $JOB_RECORD != *$'\n   Command=(null)'* ]] || printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR"
+}
+
+# usage: _require_own FOLDER
+# Ends with 77 unless FOLDER, the checkout around it and their files are the account's or root's and only theirs to write.
+_require_own() {
+    local owner mode path
+    [[ ${VERLJOB_SHARED_FOLDERS:-} != 1 ]] || return 0
+    while read -r owner mode path; do
+        [[ ($owner == "$UID" || $owner == 0) && ${mode:5:1}${mode:8:1} != *w* ]] || {
+            printf 'verdict: 77 (launch on %s): %s, and others may have changed %s (%s, owner uid %s) — %s\n' "$HOST" \
+                'the checkout in the submit folder was not named' "$path" "$mode" "$owner" \
+                'export VERLJOB_HOME=the checkout, if you trust it, before sbatch'
+            exit 77
+        }
+    done < <(stat --dereference --format='%u %A %n' -- "$1/.." "$1" "$1"/* "$1"/*/* "$1"/../entrypoints{,/*,/*/*})
 }
 
 # usage: _find_home ARGUMENT...
@@ -64,9 +82,14 @@ _find_home() {
         while IFS= read -r folder; do
             ! _is_ours "$folder" || { VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0; }
         done < <(_folders "$@")
+        while IFS= read -r folder; do
+            _is_ours "$folder" || continue
+            _require_own "$folder"
+            VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0
+        done < <(_from_submit_folder)
     fi
     printf 'verdict: 64 (launch on %s): no slurm/node.sh of version %s in %s — export VERLJOB_HOME=%s\n' "$HOST" "$LAUNCH_VERSION" \
-        "${VERLJOB_HOME:-$(_folders "$@" | uniq | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
+        "${VERLJOB_HOME:-$({ _folders "$@"; _from_submit_folder; } | uniq | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
     exit 64
 }
 

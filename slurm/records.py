@@ -18,7 +18,7 @@ LONG = {"data", "model", "train"}
 def read(text: str) -> list[Record]:
     """Return the records of a JSON-lines file; a last line that is still being written is left for the next time."""
     whole, _, _ = text.rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines() if line]
+    return [json.loads(line) for line in whole.split("\n") if line]
 
 
 def sentence(record: Record) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_node import weights
-from verl_node.errors import InputUnavailable
+from verl_node import files, weights
+from verl_node.errors import InputUnavailable, PermissionMissing
 
 LATEST = "latest_checkpointed_iteration.txt"
 
@@ -50,6 +51,20 @@ def newest(folder: Path, known: int = 0) -> Found:
     return Found(known, None, torn)
 
 
+def require_own(places: Iterable[Path]) -> None:
+    """Raise PermissionMissing where another account may have written one of these: verl unpickles checkpoints.
+
+    Raises OSError where one cannot be looked at.
+    """
+    for place in places:
+        if problem := files.foreign(place):
+            raise PermissionMissing(
+                f"The checkpoint's {place} {problem}, and verl would run what it holds.",
+                fix=f"If you trust it: chmod -R go-w {place}, or make a copy of your own. A group that shares its "
+                "checkpoints on purpose exports VERLJOB_SHARED_FOLDERS=1.",
+            )
+
+
 def _steps(folder: Path) -> list[tuple[int, Path]]:
     if not folder.is_dir():
         return []
@@ -60,7 +75,7 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
 def _latest(folder: Path) -> int | None:
     """The step that the trainer says it saved last; None where it says nothing, or was killed while it wrote it."""
     try:
-        return int((folder / LATEST).read_text())
+        return int(files.read(folder / LATEST))
     except (FileNotFoundError, ValueError):
         return None
 

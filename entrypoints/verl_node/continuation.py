@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
-from verl_node import checkpoints
+from verl_node import checkpoints, files
 from verl_node.checkpoints import Found
 from verl_node.errors import InputUnavailable
 from verl_node.overrides import literal
@@ -15,18 +16,19 @@ from verl_node.result import write_by_rename
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
 
 
-def continued(training: Training, attempt: int) -> Training:
+def continued(training: Training, attempt: int, *, shared: bool = False) -> Training:
     """The same training from the newest whole checkpoint in its folder, or as it is where there is none.
 
     verl's own resume_mode=auto follows one file, which may name a checkpoint that was never finished. Newer ones that
     are torn are renamed: verl would write new shards between their old ones. Who says trainer.resume_mode in the recipe
     or an override decides alone. Raises InputUnavailable where the folder cannot be read: no training begins anew
-    because a file system was away.
+    because a file system was away; and PermissionMissing where another account may have written into it, unless the
+    account's group has it ``shared`` on purpose.
     """
     if any(word.lstrip("+").startswith(RESUME_KEYS) for word in training.argv):
         return replace(training, notes=[*training.notes, "trainer.resume_mode is given: no checkpoint is looked for."])
     try:
-        found = checkpoints.newest(training.checkpoints)
+        found = _newest(training.checkpoints, shared)
         notes = [f"checkpoint {path.name} {problem}: it is not used" for path, problem in found.torn.items()]
         notes += _set_aside(training.checkpoints, found, attempt)
     except OSError as error:
@@ -35,6 +37,17 @@ def continued(training: Training, attempt: int) -> Training:
             fix="Look at that file system; VERLJOB_CHECKPOINTS names another folder.",
         ) from error
     return replace(training, argv=training.argv + _words(found), notes=[*training.notes, *notes, *_said(found)])
+
+
+def _newest(folder: Path, shared: bool) -> Found:
+    """The newest whole checkpoint. Nothing of the folder is read before it is known whose it is."""
+    if shared or not folder.exists():
+        return checkpoints.newest(folder)
+    latest = folder / checkpoints.LATEST
+    checkpoints.require_own([folder.resolve(), *([latest] if os.path.lexists(latest) else [])])
+    found = checkpoints.newest(folder)
+    checkpoints.require_own(files.tree(found.path) if found.path else [])
+    return found
 
 
 def _words(found: Found) -> list[str]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from verl_node import files
 from verl_node.errors import NodeError
 from verl_node.masking import masked
 from verl_node.printable import printable
@@ -110,7 +111,7 @@ def to_file(path: Path) -> Sink:
 
     def append(event: Event) -> None:
         try:
-            with path.open("a", encoding="utf-8") as file:
+            with files.appending(path) as file:
                 file.write(masked(json.dumps(event)) + "\n")  # one write, so lines stay whole
         except OSError as error:
             print(f"{path} could not be written: {error}", flush=True)  # noqa: T201

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from verl_node import files
 from verl_node.gpu_use import Gpu
 
 TIMING = "timing_s/"  # verl's phases of a step (gen, old_log_prob, update_actor, …), seconds
@@ -33,7 +35,7 @@ def row(record: Record, *, time: float, host: str, gpus: Sequence[Gpu]) -> dict[
     }
 
 
-def file_record(line: str) -> Record:
+def file_record(line: str | bytes) -> Record:
     """One line of verl's file logger: `{"step": 1, "data": {name: number}}`."""
     content = json.loads(line)
     return int(content["step"]), dict(content["data"])
@@ -59,15 +61,15 @@ def new_records(path: Path, offset: int) -> tuple[list[Record], int]:
     became shorter was begun anew and is read from its start.
     """
     try:
-        with path.open("rb") as file:
-            if offset > path.stat().st_size:
+        with files.opened(path) as file:
+            if offset > os.fstat(file.fileno()).st_size:
                 offset = 0
             file.seek(offset)
             content = file.read()
     except FileNotFoundError:
         return [], offset
     whole = content[: content.rfind(b"\n") + 1]
-    return [file_record(line) for line in whole.decode().splitlines() if line.strip()], offset + len(whole)
+    return [file_record(line) for line in whole.split(b"\n") if line.strip()], offset + len(whole)
 
 
 def _number(text: str) -> float | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from verl_node import files
 from verl_node.errors import NodeError, Reported
 from verl_node.masking import masked
 from verl_node.printable import printable
@@ -82,13 +82,8 @@ def save_result(
 
 
 def write_by_rename(path: Path, text: str) -> None:
-    """Write a file, without secrets, that readers see whole or not at all, also over NFS. Raises OSError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(masked(text))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    """Write a file, without secrets, that readers see whole or not at all. Raises OSError."""
+    files.replace(path, masked(text))
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from verl_node import checkpoints
+from verl_node import checkpoints, files
 from verl_node.errors import TimeNearlyOver
 from verl_node.result import write_by_rename
 from verl_node.wait import Deadline, until
@@ -70,7 +70,7 @@ class Saves:
     async def _notice(self) -> float:
         while True:
             try:
-                return float((self._run_dir / NOTICE).read_text())
+                return float(files.read(self._run_dir / NOTICE))
             except (OSError, ValueError):  # not there, or away for a moment
                 await asyncio.sleep(_NOTICE_S)
 

@@ -41,6 +41,7 @@ class Settings:
     out_dir: Path
     run_dir: Path | None
     checkpoints: Path | None
+    shared_folders: bool
     recipe: str
     overrides: tuple[str, ...]
     attempt: int
@@ -90,8 +91,9 @@ class Settings:
             out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
             run_dir=variables.path(environ, "VERLJOB_RUN_DIR"),
             checkpoints=variables.path(environ, "VERLJOB_CHECKPOINTS"),
+            shared_folders=environ.get("VERLJOB_SHARED_FOLDERS", "") == "1",
             recipe=environ.get("VERLJOB_RECIPE", "") or "cluster",
-            overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").splitlines() if line.strip()),
+            overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").split("\n") if line.strip()),
             attempt=number(environ, "VERLJOB_ATTEMPT", 1),
             memory_bytes=number(environ, "VERLJOB_MEMORY_BYTES", 0) or None,
             home=home,

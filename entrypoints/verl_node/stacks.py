@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from verl_node import masking, tree
+from verl_node import files, masking, tree
 from verl_node.process import Process
 from verl_node.wait import Deadline, within
 
@@ -39,7 +39,7 @@ async def write(path: Path, env: Mapping[str, str]) -> str:
         parts.append("\n".join([f"== {pid} {command}", _state(pid), *stack, ""]))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(masking.masked("\n".join(parts)), encoding="utf-8")
+        files.replace(path, masking.masked("\n".join(parts)))
     except OSError as error:
         return f"{path} could not be written: {error.strerror}"
     why = "" if read or not processes else f" ({_why_not(spy)})"
@@ -64,7 +64,7 @@ def _state(pid: int) -> str:
     """Return what the kernel says it does: R runs, S waits, D waits for a device or a file system, T is stopped."""
     folder = Path("/proc") / str(pid)
     try:
-        state = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("State:"))
+        state = next(line for line in (folder / "status").read_text().split("\n") if line.startswith("State:"))
         return f"{state}, in {(folder / 'wchan').read_text() or 'no kernel function'}"
     except OSError as error:
         return f"State: {error.strerror}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from verl_node import metrics
+from verl_node import files, metrics
 from verl_node.gpu_use import Watch
 from verl_node.masking import masked
 
@@ -71,7 +71,7 @@ class Steps:
             print(f"metrics.jsonl could not be written: {error}", flush=True)  # noqa: T201
 
     def _write(self, rows: Iterable[Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
+        with files.appending(self._path) as file:
             file.writelines(f"{masked(json.dumps(row))}\n" for row in rows)
 
 

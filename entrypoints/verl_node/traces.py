@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from verl_node import masking
+from verl_node import files, masking
 
 _WORD_BYTES = 8192
 _WORD_LENGTH = 200
@@ -31,7 +31,7 @@ class Traces:
     def last_word(self, number: int) -> str:
         """Return the last line of the node's log, masked, and of that 200 characters; empty where there is none."""
         try:
-            with (self._folders[number] / "node.log").open("rb") as log:
+            with files.opened(self._folders[number] / "node.log") as log:
                 before = max(0, log.seek(0, 2) - _WORD_BYTES)
                 log.seek(before)
                 text = log.read().decode("utf-8", "replace")

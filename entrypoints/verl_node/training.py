@@ -77,7 +77,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         expires=None if keys.EXPIRES in settings.environ else _expires(settings),
         long=settings.allocation.end_time is None or settings.allocation.end_time - time.time() > _DAY_S,
     )
-    training = continued(training, settings.attempt)
+    training = continued(training, settings.attempt, shared=settings.shared_folders)
     return Plan(training, recipes.preparation(training, settings.data_dir, settings.data_source), settings.run_dir)
 
 

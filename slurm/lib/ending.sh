@@ -34,7 +34,7 @@ ending::_who() {
 # Whether the head's result.json is already the job's: its container wrote it, and node.sh may have known better.
 ending::_told() {
     local text=''
-    [[ ${RUNDIR_SPEAKER:-} == 0 && -r $VERLJOB_RUN_DIR/result.json ]] || return 1
+    [[ ${RUNDIR_SPEAKER:-} == 0 ]] && owned::file "$VERLJOB_RUN_DIR/result.json" || return 1
     text=$(< "$VERLJOB_RUN_DIR/result.json")
     [[ $text =~ \"code\":[[:space:]]*${VERDICT[code]}[^0-9] ]]
 }
@@ -50,7 +50,7 @@ ending::report() {
     requeue::decide
     if ending::_told; then
         found=$VERLJOB_RUN_DIR/explanation
-    elif [[ -d ${VERLJOB_RUN_DIR:-}/nodes ]]; then
+    elif [[ -n ${RUNDIR_READY:-} ]]; then
         result::write "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
     explanation::print "$found"

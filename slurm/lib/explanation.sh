@@ -5,7 +5,7 @@
 # FILE is the head's, where its verdict is the job's; a job that ended well has none.
 explanation::print() {
     [[ ${VERDICT[code]} != 0 ]] || return 0
-    if [[ -s $1 ]]; then
+    if [[ -s $1 ]] && owned::file "$1"; then
         say::printable "$(< "$1")"
         return 0
     fi

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The story of launch.sh once it has found its folder.
 
-for name in say verdict result process table debug recipe hydra training allocation rundir ports announce step watch requeue explanation ending; do
+for name in say owned verdict result process table debug recipe hydra training allocation rundir ports announce step watch requeue explanation ending; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -22,6 +22,7 @@ launch::run() {
         allocation::head
     fi
     launch::_settings
+    owned::begin
     rundir::make
     requeue::settings
     launch::_ports

@@ -15,6 +15,7 @@ mounts::collect() {
         [[ -n ${VERLJOB_DRY_RUN:-} || -d $path ]] || mkdir -p -- "$path" || fail 77 "cannot make $path on $HOST" "name a folder that you may write"
         mounts::_add "$path" "$path" rw
     done
+    [[ -n ${VERLJOB_DRY_RUN:-} ]] || owned::require "${VERLJOB_CHECKPOINTS:-$VERLJOB_RUN_DIR}"
     mounts::_of_the_user
     for path in "${VERLJOB_VERL:-}" "${VERLJOB_DATA_SOURCE:-}" "${VERLJOB_MODEL:-}"; do
         # A model or a data source may also be a name of the hub.
@@ -22,8 +23,45 @@ mounts::collect() {
     done
     mounts::_add "$VERLJOB_HOME" "$VERLJOB_HOME" ro
     [[ $VERLJOB_RECIPE != /* ]] || mounts::_add "${VERLJOB_RECIPE%/*}" "${VERLJOB_RECIPE%/*}" ro
-    [[ ! -e $HOME/.ssh ]] || CONTAINER_TMPFS+=("$HOME/.ssh") # keys stay on the host
+    [[ ! -e $HOME/.ssh ]] || mounts::_hide "$HOME/.ssh" # keys stay on the host
     mounts::_places_in_tmp
+}
+
+# usage: mounts::_hide FOLDER
+# Puts an empty file system over it under every path by which a mount shows it. A home has several: a link's, that of a bind
+# or of its server's export, each below a folder above it. What lies below a mount is compared by device and inode.
+mounts::_hide() {
+    local mount source target path below
+    local -a paths
+    local -r hidden=$1
+    mapfile -t paths < <(mounts::_paths "$hidden")
+    CONTAINER_TMPFS+=("$hidden")
+    for mount in "${CONTAINER_MOUNTS[@]}"; do
+        IFS=$'\t' read -r source target _ <<< "$mount"
+        for path in "${paths[@]}"; do
+            below=''
+            while [[ -n $path ]]; do
+                below=/${path##*/}$below path=${path%/*}
+                [[ ${source%/}$below -ef $hidden && " ${CONTAINER_TMPFS[*]} " != *" ${target%/}$below "* ]] || continue
+                CONTAINER_TMPFS+=("${target%/}$below")
+            done
+        done
+    done
+}
+
+# usage: mounts::_paths FOLDER
+# Prints the paths that it has or may have elsewhere: as it is written, without links, and in the file systems that it lies on.
+mounts::_paths() {
+    local root point device
+    local -r physical=$(realpath -- "$1") home=$(realpath -- "${1%/*}")
+    printf '%s\n' "$1" "$home/${1##*/}" "$physical"
+    while read -r _ _ _ root point _ device; do
+        device=${device#*- } device=${device#* } # behind the optional fields: type, device, options
+        [[ $point != / && $physical == "$point"/* ]] || continue
+        printf '%s\n' "${root%/}${physical#"$point"}"
+        device=${device%% *}
+        [[ $device != *:/* ]] || printf '%s\n' "${device#*:}${physical#"$point"}"
+    done < "${MOUNTS_TABLE:-/proc/self/mountinfo}"
 }
 
 # usage: mounts::_add SOURCE TARGET rw|ro

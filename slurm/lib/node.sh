@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
 # The frame of node.sh: its log, its end, and what is left to do when it was killed.
 
-for name in say verdict result process strays runtime lease table ports registry signature image folder account devices share mounts environment secrets debug description container outcome logs stale turns holders hostcheck; do
+for name in say owned verdict result process strays runtime lease table ports registry signature image folder account devices share mounts environment secrets debug description container outcome logs stale turns holders hostcheck; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -13,13 +13,17 @@ readonly NODE_GRACE_S=3
 # Opens the log and arms the end. The head's talk is also the job's output; a worker's is in its log alone, and its
 # verdict travels on descriptor 3, which is the step's stderr.
 node::begin() {
-    NODE_FOLDER=$VERLJOB_RUN_DIR/nodes/$SLURM_NODEID-$HOST
+    local -r folder=$VERLJOB_RUN_DIR/nodes/$SLURM_NODEID-$HOST
+    NODE_FOLDER='' # until it is known to be this account's
     exec 3>&2
     trap node::_end EXIT
     trap 'NODE_FAILED_AT="${BASH_SOURCE[0]##*/} line $LINENO: $BASH_COMMAND"' ERR
     trap node::_asked_to_end TERM INT
-    mkdir -p -- "$NODE_FOLDER" 2>&1 && [[ -w $NODE_FOLDER ]] || fail 77 "cannot write to $NODE_FOLDER" \
-        "export VERLJOB_RUN_DIR=a folder that every node can write"
+    owned::begin
+    owned::make "$VERLJOB_RUN_DIR" "${folder%/*}" "$folder"
+    [[ ! -e $folder/node.log && ! -L $folder/node.log ]] || owned::file "$folder/node.log" \
+        || fail 77 "$folder/node.log is no file of this account" "remove it"
+    NODE_FOLDER=$folder
     if ((SLURM_NODEID == 0)); then
         # Slurm signals every process of the step: tee has to outlive the others to write down their last words.
         exec > >(trap '' TERM INT USR1; exec tee -a -- "$NODE_FOLDER/node.log" 3>&-) 2>&1
@@ -42,9 +46,9 @@ node::_end() {
     set +e # each step of the end is made, whatever became of the one before
     container::remove
     turns::give
-    rm -f -- "$NODE_FOLDER/bringing"
+    [[ -z $NODE_FOLDER ]] || rm -f -- "$NODE_FOLDER/bringing"
     outcome::judge "$code"
-    verdict::write "$NODE_FOLDER/verdict" || say::warn "the verdict could not be written to $NODE_FOLDER"
+    [[ -z $NODE_FOLDER ]] || verdict::write "$NODE_FOLDER/verdict" || say::warn "the verdict could not be written to $NODE_FOLDER"
     verdict::send "$SLURM_NODEID-$HOST" >&3
     [[ -z ${LOCAL:-} ]] || logs::keep "$LOCAL/tmp/ray" "$NODE_FOLDER/ray"
     folder::remove
@@ -59,6 +63,7 @@ node::_end() {
 # For launch.sh, when the job's node.sh was killed here: its container, its logs and its folder.
 node::sweep() {
     local id=0 host
+    owned::begin
     for host in ${VERLJOB_NODELIST_HOSTS//,/ }; do # a step of its own counts its nodes from 0
         [[ $host != "$HOST" ]] || break
         id=$((id + 1))

@@ -42,7 +42,7 @@ outcome::_told() {
     local file
     [[ -n ${CONTAINER_CLIENT:-} ]] || return 1
     for file in "$LOCAL/out/verdict" "$NODE_FOLDER/verdict"; do
-        [[ ! -r $file ]] || { verdict::read "$file" && return 0; }
+        ! owned::file "$file" || { verdict::read "$file" && return 0; }
     done
     return 1
 }

@@ -35,7 +35,7 @@ requeue::notice() {
     end=$(allocation::end) # asked anew: an operator may have moved it
     local until=$((now + VERLJOB_SAVE_TIMEOUT_S))
     [[ -z $end ]] || ((end - REQUEUE_ENDING_S >= until)) || until=$((end - REQUEUE_ENDING_S))
-    printf '%s\n' "$until" > "$VERLJOB_RUN_DIR/.expires" && mv -f -- "$VERLJOB_RUN_DIR/.expires" "$VERLJOB_RUN_DIR/expires"
+    owned::write "$VERLJOB_RUN_DIR/expires" printf '%s\n' "$until"
 }
 
 # Sets REQUEUE_AGAIN where the verdict is worth another attempt and the job may have one. The stage decides: what
@@ -61,7 +61,7 @@ requeue::_without() {
     local text=''
     [[ ${VERLJOB_EXCLUDE_BAD:-} == 1 && ${VERDICT[code]} == 69 && ${VERDICT[stage]} == checks ]] || return 1
     REQUEUE_WITHOUT=${VERDICT[host]}
-    [[ ! -r $VERLJOB_RUN_DIR/checks.json ]] || text=$(< "$VERLJOB_RUN_DIR/checks.json")
+    ! owned::file "$VERLJOB_RUN_DIR/checks.json" || text=$(< "$VERLJOB_RUN_DIR/checks.json")
     [[ ! $text =~ \"exclude\":\ \"--exclude=([^\"]+)\" ]] || REQUEUE_WITHOUT=${BASH_REMATCH[1]}
 }
 

@@ -3,10 +3,10 @@
 
 # usage: rundir::make
 # Sets and exports VERLJOB_ATTEMPT (1 at first, one more after each requeue), VERLJOB_RUN_DIR and VERLJOB_CHECKPOINTS,
-# which all attempts share; writes the overrides.
+# which all attempts share; writes the overrides. RUNDIR_READY says that the run directory may be written into.
 rundir::make() {
     export VERLJOB_ATTEMPT=$((${SLURM_RESTART_COUNT:-0} + 1))
-    RUNDIR_NAMED=''
+    RUNDIR_NAMED='' RUNDIR_READY=''
     [[ -z ${VERLJOB_RUN_DIR:-} ]] || RUNDIR_NAMED=$(rundir::_absolute "$VERLJOB_RUN_DIR")
     RUNDIR_JOB=${RUNDIR_NAMED:-$(rundir::_absolute "verljob/$SLURM_JOB_ID")}
     export VERLJOB_CHECKPOINTS VERLJOB_RUN_DIR
@@ -15,12 +15,23 @@ rundir::make() {
     export VERLJOB_OVERRIDES VERLJOB_OVERRIDES_FILE=$VERLJOB_RUN_DIR/overrides
     VERLJOB_OVERRIDES=$(printf '%s\n' ${OVERRIDES[@]+"${OVERRIDES[@]}"})
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
-    mkdir -p -- "$VERLJOB_RUN_DIR/nodes" && [[ -w $VERLJOB_RUN_DIR ]] \
-        || fail 77 "cannot write to the run directory $VERLJOB_RUN_DIR" "export VERLJOB_RUN_DIR=a folder that every node can write"
+    owned::make "$VERLJOB_RUN_DIR" "$VERLJOB_RUN_DIR/nodes"
+    rundir::_look_at_what_is_there
+    RUNDIR_READY=yes
     # A run directory that somebody named may have been used before: its last job must not speak for this one.
     rm -f -- "$VERLJOB_RUN_DIR"/{result.json,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
     rm -rf -- "$VERLJOB_RUN_DIR/.pulls"
-    printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}" > "$VERLJOB_OVERRIDES_FILE"
+    owned::write "$VERLJOB_OVERRIDES_FILE" printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}"
+}
+
+# The checkpoints, which verl unpickles, and the nodes' folders of an earlier launch here.
+rundir::_look_at_what_is_there() {
+    local folder
+    local -a present=()
+    for folder in "$VERLJOB_CHECKPOINTS" "$VERLJOB_RUN_DIR"/nodes/*; do
+        [[ ! -e $folder && ! -L $folder ]] || present+=("$folder")
+    done
+    ((${#present[@]} == 0)) || owned::require "${present[@]}"
 }
 
 # usage: rundir::_absolute PATH
@@ -52,7 +63,7 @@ rundir::verdict() {
     RUNDIR_SPEAKER=''
     for id in "${!NODES[@]}"; do # in the order of the nodes
         file=$(rundir::_file "$id")
-        [[ -e $file ]] || continue
+        owned::file "$file" || continue
         ! verdict::read_first_hand "$file" || { RUNDIR_SPEAKER=$id && rundir::_first_hand; return 0; }
         first=${first:-$file}
     done
@@ -66,7 +77,7 @@ rundir::_first_hand() {
     for id in "${!NODES[@]}"; do
         [[ ${NODES[id]} == "${VERDICT[host]}" && $id != "$RUNDIR_SPEAKER" ]] || continue
         file=$(rundir::_file "$id")
-        [[ -e $file ]] && verdict::read_first_hand "$file" && [[ ${VERDICT[host]} == "${NODES[id]}" ]] && RUNDIR_SPEAKER=$id && return 0
+        owned::file "$file" && verdict::read_first_hand "$file" && [[ ${VERDICT[host]} == "${NODES[id]}" ]] && RUNDIR_SPEAKER=$id && return 0
         verdict::read "$(rundir::_file "$RUNDIR_SPEAKER")"
     done
 }

@@ -27,11 +27,14 @@ fail() {
 # usage: verdict::write FILE
 # By rename, so that a reader on another node sees the whole verdict or none.
 verdict::write() {
+    owned::write "$1" verdict::_print
+}
+
+verdict::_print() {
     local key
     for key in code origin stage host cause fix; do
         printf '%s=%s\n' "$key" "${VERDICT[$key]//$'\n'/ }"
-    done > "$1.new"
-    mv -f -- "$1.new" "$1"
+    done
 }
 
 # usage: verdict::read FILE

@@ -50,7 +50,7 @@ watch::look() {
 # gives that the time of an orderly end (verl_node/node.py: one after a loss is hurried).
 watch::_read() {
     local line
-    [[ -z $STEP_HEARD_AT && -r $STEP_HEAD_VERDICT ]] || return 0
+    [[ -z $STEP_HEARD_AT ]] && owned::file "$STEP_HEAD_VERDICT" || return 0
     read -r line < "$STEP_HEAD_VERDICT"
     STEP_HEARD_AT=$SECONDS
     [[ $line == code=76 ]] || STEP_HEARD_AT=$((SECONDS + 2))

@@ -132,7 +132,7 @@ def _mount(folder: Path) -> tuple[str, str]:
     """Return the mount point that a folder lies under and its kind of file system (proc_pid_mountinfo(5))."""
     real = os.path.realpath(folder)
     best = ("", "unknown")
-    for line in MOUNTS.read_text().splitlines():
+    for line in filter(None, MOUNTS.read_text().split("\n")):
         before, _, after = line.partition(" - ")
         point = before.split()[4].replace("\\040", " ")
         inside = real == point or real.startswith(point.rstrip("/") + "/")

@@ -15,7 +15,7 @@ def read(folder: Path, host: str) -> list[Outcome]:
     file = folder / FILE
     if not file.exists():
         return []
-    lines = [line.split("\t") for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [line.split("\t") for line in file.read_text(encoding="utf-8", errors="replace").split("\n")]
     return [
         Outcome(name, host, severity, seen, wanted, fix)
         for name, severity, seen, wanted, fix in (line for line in lines if len(line) == _FIELDS)

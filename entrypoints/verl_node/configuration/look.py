@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verl_node import files
 from verl_node.configuration import choices, composition, model, own, rules
 from verl_node.configuration.facts import Config, Facts
 from verl_node.configuration.finding import Finding, errors, note, warning
@@ -77,7 +78,7 @@ def later(config: Config, facts: Facts) -> list[Finding]:
 def save(path: Path, config: Config, facts: Facts) -> None:
     """Leave for `later`, in another process, what this one knows."""
     known: dict[str, Any] = {"gpu_memory": facts.gpu_memory, "node_memory": facts.node_memory, "wandb": facts.wandb}
-    path.write_text(json.dumps({"facts": known, "configuration": config.values}, default=str), encoding="utf-8")
+    files.replace(path, json.dumps({"facts": known, "configuration": config.values}, default=str))
 
 
 def saved(path: Path) -> tuple[Config, Facts]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from verl_node import files
 from verl_node.errors import InputUnavailable, PermissionMissing
 
 MANIFEST = "manifest.json"
@@ -32,10 +33,10 @@ def is_whole(folder: Path, fingerprint: str) -> bool:
     """
     with _explained(folder):
         try:
-            manifest = json.loads((folder / MANIFEST).read_text())
-            files: dict[str, dict[str, object]] = manifest["files"]
+            manifest = json.loads(files.read(folder / MANIFEST))
+            entries: dict[str, dict[str, object]] = manifest["files"]
             return f"{manifest['fingerprint']} ".startswith(f"{fingerprint} ") and all(
-                _entry(folder / name) == entry for name, entry in files.items()
+                _entry(folder / name) == entry for name, entry in entries.items()
             )
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
             return False
@@ -79,8 +80,8 @@ def _replace(folder: Path, write: Callable[[Path], None], fingerprint: str) -> N
     own.mkdir()
     try:
         write(own)
-        files = {path.name: _entry(path) for path in sorted(own.iterdir())}
-        (own / MANIFEST).write_text(json.dumps({"fingerprint": fingerprint, "files": files}, indent=2) + "\n")
+        entries = {path.name: _entry(path) for path in sorted(own.iterdir())}
+        (own / MANIFEST).write_text(json.dumps({"fingerprint": fingerprint, "files": entries}, indent=2) + "\n")
         _take_place(own, folder, fingerprint)
     finally:
         shutil.rmtree(own, ignore_errors=True)
@@ -107,7 +108,7 @@ def _take_place(own: Path, folder: Path, fingerprint: str) -> None:
 
 def _entry(path: Path) -> dict[str, object]:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with files.opened(path, follow=True) as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
@@ -116,14 +117,15 @@ def _entry(path: Path) -> dict[str, object]:
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Hold the lock file beside ``folder``, as far as the file system knows locks (NFS before 4 may not)."""
-    with folder.with_name(f".{folder.name}.lock").open("a") as file:
+    path = folder.with_name(f".{folder.name}.lock")
+    with files.locked(path) as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"another process holds {file.name} for {LOCK_TIMEOUT_S:.0f} s") from None
+                    raise TimeoutError(f"another process holds {path} for {LOCK_TIMEOUT_S:.0f} s") from None
                 time.sleep(POLL_S)
                 continue
             except OSError:

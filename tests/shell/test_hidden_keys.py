@@ -1,0 +1,96 @@
+"""~/.ssh is hidden from the container under every path by which its home is mounted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.shell.container import mounted
+from tests.shell.rig import Rig
+
+
+@pytest.fixture
+def key(rig: Rig) -> Path:
+    file = rig.home / ".ssh" / "id_rsa"
+    file.parent.mkdir(mode=0o700)
+    file.write_text("PRIVATE KEY")
+    return file
+
+
+def reachable(rig: Rig, key: Path) -> list[str]:
+    """The paths by which a container with the mounts of the last `docker run` would reach the key."""
+    mounts = mounted(rig.docker_run())
+    hidden = {target for target, (source, _) in mounts.items() if not source}
+    found = set()
+    for target, (source, _) in mounts.items():
+        for folder, _, names in os.walk(source) if source.startswith(str(rig.root)) else ():
+            if key.name in names and key.samefile(Path(folder) / key.name):
+                found.add(os.path.normpath(f"{target}/{os.path.relpath(folder, source)}"))
+    return sorted(found - hidden)
+
+
+def test_it_is_hidden_where_the_home_is_mounted_as_it_is(rig: Rig, key: Path) -> None:
+    assert rig.node().returncode == 0
+
+    assert mounted(rig.docker_run())[str(key.parent)] == ("", "")
+    assert reachable(rig, key) == []
+
+
+def test_it_is_hidden_where_the_home_is_a_link_and_the_job_comes_from_its_physical_path(rig: Rig, key: Path) -> None:
+    (rig.root / "alice").symlink_to(rig.home)
+
+    assert rig.node(HOME=str(rig.root / "alice"), SLURM_SUBMIT_DIR=str(rig.home)).returncode == 0
+
+    assert mounted(rig.docker_run())[str(rig.root / "alice" / ".ssh")] == ("", "")
+    assert reachable(rig, key) == []
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_it_is_hidden_where_the_job_comes_from_a_folder_above_the_home(rig: Rig, key: Path, linked: bool) -> None:
+    (rig.root / "alice").symlink_to(rig.home)
+    home = rig.root / "alice" if linked else rig.home
+
+    assert rig.node(HOME=str(home), SLURM_SUBMIT_DIR=str(rig.root)).returncode == 0
+
+    assert reachable(rig, key) == []
+
+
+def test_it_is_hidden_where_the_user_mounts_a_folder_above_the_home_elsewhere(rig: Rig, key: Path) -> None:
+    assert rig.node(VERLJOB_MOUNTS=f"{rig.root}:/everything:ro,{rig.home}:/mine").returncode == 0
+
+    mounts = mounted(rig.docker_run())
+    assert mounts["/everything/home/.ssh"] == mounts["/mine/.ssh"] == ("", "")
+    assert reachable(rig, key) == []
+
+
+def test_it_is_hidden_where_the_homes_own_server_is_mounted_too(rig: Rig, key: Path) -> None:
+    """/home/alice is server:/vol7/u/alice, and /vol7 is there as well; a link stands in for the second mount."""
+    disk = rig.root / "vol7"
+    (disk / "u").mkdir(parents=True)
+    (disk / "u" / "alice").symlink_to(rig.home)
+    table = rig.root / "mountinfo"
+    line = "29 1 0:26 / {} rw,relatime shared:1 - nfs4 {} rw,vers=4.2\n"
+    table.write_text(line.format("/", "none") + line.format(rig.home, "server:/vol7/u/alice"))
+
+    assert rig.node(VERLJOB_MOUNTS=f"{disk}:/vol7", MOUNTS_TABLE=str(table)).returncode == 0
+
+    assert mounted(rig.docker_run())["/vol7/u/alice/.ssh"] == ("", "")
+
+
+def test_a_key_folder_that_is_a_link_is_hidden_where_it_leads_to(rig: Rig, key: Path) -> None:
+    keys = rig.work / "keys"
+    key.parent.rename(keys)
+    key.parent.symlink_to(keys)
+
+    assert rig.node().returncode == 0
+
+    assert mounted(rig.docker_run())[str(keys)] == ("", "")
+    assert reachable(rig, keys / key.name) == []
+
+
+def test_without_keys_nothing_is_put_over_them(rig: Rig) -> None:
+    rig.node()
+
+    assert not [target for target in mounted(rig.docker_run()) if target.endswith(".ssh")]

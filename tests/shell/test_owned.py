@@ -1,0 +1,252 @@
+"""Another account that may write into the submit folder gets neither the job's files nor its code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, Rig, mode, recorded
+from tests.shell.step import DEMO, WELL, last
+from tests.shell.stranger import NEEDS_ROOT, UID, attack, content
+
+pytestmark = NEEDS_ROOT
+
+LINKS = """
+mkdir -p verljob/20/attempt-1/nodes verljob/20/checkpoints/global_step_1000
+chmod -R 777 verljob
+cd verljob/20/attempt-1
+for name in overrides result.json result.json.new .expires nodes/0-n1; do ln -s "$DIARY" "$name"; done
+"""
+FOLDERS = "umask 0; mkdir -p verljob/20/attempt-1/nodes/0-n1 verljob/20/attempt-1/nodes/1-n2"
+FIFOS = "cd verljob/20/attempt-1; mkfifo -m 666 result.json checks.json explanation expires nodes/{0-n1,1-n2}/verdict"
+
+
+@pytest.fixture
+def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of the victim's, which the attacker knows by its path."""
+    file = rig.home / "diary"
+    file.write_text("mine")
+    file.chmod(0o600)
+    monkeypatch.setenv("DIARY", str(file))
+    return file
+
+
+def refused(rig: Rig, *about: str, **more: str) -> None:
+    """The launch ends with 77 in time, names what it refuses, starts nothing, and writes nothing into the folder."""
+    rig.fake("step", WELL)
+    before = content(rig.work)
+    began = time.monotonic()
+    done = rig.launch(DEMO, script=None, **more)
+    assert time.monotonic() - began < 10
+    assert done.returncode == 77, done.stdout + done.stderr
+    for text in about:
+        assert text in last(done)
+    assert not (rig.root / "fake" / "srun.argv").exists()
+    assert content(rig.work) == before
+
+
+def opened(rig: Rig, script: str, *, closed: bool = True) -> None:
+    """The submit folder is open to all for as long as the other account makes what it wants there."""
+    rig.work.chmod(0o777)
+    attack(rig.work, script)
+    if closed:
+        rig.work.chmod(0o755)
+
+
+def test_a_submit_folder_that_others_may_write_is_refused_with_its_owner(rig: Rig) -> None:
+    """Nothing in it is the job's yet; but Python looks for modules there first, and folders can be exchanged later."""
+    rig.work.chmod(0o777)
+
+    refused(rig, f"{rig.work} on n1", "can be written by other accounts (drwxrwxrwx, owner root (uid 0))", "chmod go-w")
+
+
+def test_a_planted_job_folder_full_of_links_is_refused(rig: Rig, diary: Path) -> None:
+    opened(rig, LINKS)
+
+    refused(rig, f"{rig.work}/verljob on n1 belongs to", f"(uid {UID})")
+    assert diary.read_text() == "mine"
+
+
+def test_a_planted_job_folder_in_our_own_is_refused(rig: Rig, diary: Path) -> None:
+    (rig.work / "verljob").mkdir()
+    (rig.work / "verljob").chmod(0o777)
+    attack(rig.work, LINKS.replace("chmod -R 777 verljob", "chmod -R 777 verljob/20"))
+    (rig.work / "verljob").chmod(0o755)
+
+    refused(rig, f"{rig.work}/verljob/20 on n1 belongs to", f"(uid {UID})")
+    assert diary.read_text() == "mine"
+
+
+def test_a_planted_link_is_refused_also_where_a_group_shares_its_folders(rig: Rig) -> None:
+    opened(rig, f"ln -s {rig.home} verljob", closed=False)
+
+    refused(rig, f"{rig.work}/verljob on n1 is a link that belongs to", f"(uid {UID})", VERLJOB_SHARED_FOLDERS="1")
+    assert list(rig.home.iterdir()) == []
+
+
+def test_a_folder_of_another_account_takes_no_later_attempt(rig: Rig) -> None:
+    """Slurm held the job for two minutes, and somebody exchanged its folder."""
+    rig.fake("step", WELL)
+    rig.launch(DEMO)
+    (rig.root / "fake" / "srun.argv").unlink()
+    rig.work.chmod(0o777)
+    attack(rig.work, "mv verljob ours; mkdir -p verljob/20/checkpoints; chmod -R 777 verljob")
+    rig.work.chmod(0o755)
+
+    refused(rig, f"{rig.work}/verljob on n1 belongs to", f"(uid {UID})", SLURM_RESTART_COUNT="1")
+
+
+@pytest.mark.parametrize("name", ["VERLJOB_RUN_DIR", "VERLJOB_CHECKPOINTS"])
+def test_a_folder_that_the_user_named_is_asked_for_its_owner_and_mode(rig: Rig, name: str) -> None:
+    opened(rig, "mkdir theirs; chmod 777 theirs")
+    own = rig.work / "own"
+    own.mkdir()
+    own.chmod(0o1777)
+
+    refusals = {rig.work / "theirs": f"belongs to nobody (uid {UID})", own: "can be written by other accounts"}
+    for folder, words in refusals.items():
+        done = rig.launch(DEMO, script=None, **{name: str(folder)})
+        assert done.returncode == 77
+        assert f"{folder} on n1 {words}" in last(done)
+        assert content(folder) == {}
+
+
+def test_fifos_hang_no_launch_of_a_group_that_shares_its_folders(rig: Rig) -> None:
+    opened(rig, f"{FOLDERS}; {FIFOS}", closed=False)
+    rig.fake("step", f"setpriv --reuid={UID} --regid={UID} --clear-groups /bin/bash -ec 'PATH=/bin; {FIFOS}'\n{WELL}")
+
+    began = time.monotonic()
+    done = rig.launch(DEMO, VERLJOB_SHARED_FOLDERS="1")
+
+    assert time.monotonic() - began < 10
+    assert done.returncode == 76
+    assert "no node left a verdict" in last(done)
+    assert (rig.run_dir / "result.json").is_file()
+
+
+@pytest.mark.parametrize("plant", ["ln -s '$DIARY' node.log", "mkfifo -m 666 node.log"])
+def test_a_nodes_log_is_neither_followed_nor_waited_for(rig: Rig, diary: Path, plant: str) -> None:
+    folder = rig.run_dir / "nodes" / "0-n1"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    attack(folder, plant.replace("'$DIARY'", '"$DIARY"'))
+    folder.chmod(0o755)
+
+    done = rig.node()
+
+    assert done.returncode == 77
+    assert f"cause={folder}/node.log is no file of this account" in done.stderr
+    assert diary.read_text() == "mine"
+
+
+def test_a_node_folder_of_another_account_is_refused_and_nothing_is_written_into_it(rig: Rig) -> None:
+    nodes = rig.run_dir / "nodes"
+    nodes.mkdir(parents=True)
+    nodes.chmod(0o777)
+    attack(nodes, "mkdir 0-n1 && chmod 777 0-n1 && ln -s /dev/null 0-n1/verdict")
+    nodes.chmod(0o755)
+    before = content(nodes)
+
+    done = rig.node()
+
+    assert done.returncode == 77
+    assert "code=77" in done.stderr
+    assert f"{nodes}/0-n1 on n1 belongs to" in done.stderr
+    assert content(nodes) == before
+
+
+def test_a_node_looks_at_the_checkpoints_too(rig: Rig) -> None:
+    opened(rig, "mkdir theirs; chmod 777 theirs")
+
+    done = rig.node(VERLJOB_CHECKPOINTS=str(rig.work / "theirs"))
+
+    assert done.returncode == 77
+    assert f"{rig.work}/theirs on n1 belongs to" in rig.verdict()["cause"]
+
+
+def with_umask(rig: Rig, umask: int, **more: str) -> subprocess.CompletedProcess[str]:
+    before = os.umask(umask)
+    try:
+        return rig.launch(DEMO, script=None, **more)
+    finally:
+        os.umask(before)
+
+
+def test_what_a_job_makes_is_its_accounts_alone_to_write(rig: Rig) -> None:
+    rig.fake("step", f'umask > "$FAKE/umask"\n{WELL}')
+
+    assert with_umask(rig, 0o002).returncode == 0
+
+    assert rig.faked("umask") == "0022\n"
+    made = [rig.work / "verljob", *(rig.work / "verljob").rglob("*")]
+    assert [path for path in made if mode(path) & 0o022] == []
+
+
+def test_a_stricter_umask_stays_and_so_does_that_of_a_group_which_shares_its_folders(rig: Rig) -> None:
+    rig.fake("step", WELL)
+
+    with_umask(rig, 0o077)
+    assert mode(rig.run_dir) == 0o700
+
+    with_umask(rig, 0o007, SLURM_JOB_ID="21", VERLJOB_SHARED_FOLDERS="1")
+    assert mode(rig.work / "verljob" / "21" / "attempt-1") == 0o770
+
+
+def test_an_accounts_private_group_may_write(rig: Rig) -> None:
+    """umask 002 goes with it, where every account has a group of its own name."""
+    rig.fake("step", WELL)
+    rig.work.chmod(0o775)
+
+    assert rig.launch(DEMO).returncode == 0
+
+    os.chown(rig.work, 0, UID)
+    done = rig.launch(DEMO)
+    assert done.returncode == 77
+    assert "drwxrwxr-x" in last(done)
+
+
+def test_a_second_launch_of_an_allocation_goes_on_in_the_same_folder(rig: Rig) -> None:
+    rig.fake("step", WELL)
+
+    assert [rig.launch(DEMO).returncode for _ in range(2)] == [0, 0]
+
+
+def test_a_link_of_the_accounts_own_may_lead_to_another_disk(rig: Rig) -> None:
+    rig.fake("step", WELL)
+    disk = rig.root / "disk"
+    disk.mkdir()
+    (rig.work / "verljob").symlink_to(disk)
+
+    assert rig.launch(DEMO).returncode == 0
+    assert (disk / "20" / "attempt-1" / "result.json").exists()
+
+
+def test_another_value_of_the_setting_is_refused(rig: Rig) -> None:
+    done = rig.launch(DEMO, VERLJOB_SHARED_FOLDERS="yes")
+
+    assert done.returncode == 64
+    assert "VERLJOB_SHARED_FOLDERS is 'yes'" in last(done)
+
+
+@pytest.mark.parametrize("submitted_from", [".", "slurm"])
+def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submitted_from: str) -> None:
+    rig.fake("job", recorded("stdin"))
+    spooled = rig.root / "slurm_script"
+    spooled.write_text((CHECKOUT / "slurm" / "launch.sh").read_text())
+    opened(rig, "umask 0; mkdir -p slurm/lib; : > slurm/node.sh; echo 'touch ran' > slurm/lib/launch.sh")
+    (rig.work / "slurm" / "node.sh").write_text((CHECKOUT / "slurm" / "node.sh").read_text())  # of the right version
+    folder = str(rig.work / submitted_from)
+
+    done = rig.launch(script=spooled, SLURM_SUBMIT_DIR=folder)
+
+    assert done.returncode == 77
+    assert f"others may have changed {rig.work}" in last(done)
+    assert f"owner uid {UID}" in last(done)
+    assert "export VERLJOB_HOME=" in last(done)
+    assert not (rig.work / "ran").exists()
+    named = rig.launch("no_such", script=spooled, SLURM_SUBMIT_DIR=folder, VERLJOB_HOME=str(CHECKOUT))
+    assert "no recipe 'no_such'" in last(named)
