@@ -81,8 +81,7 @@ class Repository:
         self.login: AuthBase | None = None  # for the registry's own address alone
         self.session = requests.Session()
         self.session.trust_env = not local  # no proxy leads back to this machine
-        if bundle := _bundle(self.host):
-            self.session.verify = bundle
+        self.bundle = _bundle(self.host)  # of its token service and its storage as well, where they have none
 
     @classmethod
     def of(cls, reference: str) -> tuple[Repository, str]:
@@ -172,7 +171,9 @@ class Repository:
         if self.url.startswith("https:") and not url.startswith("https:"):
             raise RegistryFailed(f"{self.host} is asked over https and leads to {url}; nothing was asked there")
         login = self.login if self._is_own(url) and "auth" not in more else None
-        more = {"auth": login or _unchanged, **more}
+        # The CAs go with each request: a REQUESTS_CA_BUNDLE would take the place of the session's.
+        verify = _bundle(urlsplit(url).netloc) or self.bundle or True
+        more = {"auth": login or _unchanged, "verify": verify, **more}
         try:
             with self.session.request(
                 method, url, timeout=TIMEOUT_S, stream=True, allow_redirects=False, **more
@@ -208,9 +209,8 @@ class Repository:
             )
         wanted = {"service": asked.get("service", ""), "scope": asked.get("scope", "")}
         given = self._send(
-            "GET", asked["realm"], LIMIT, params=wanted, auth=HTTPBasicAuth(*pair) if pair else _unchanged,
-            verify=_bundle(realm.netloc) or self.session.verify,
-        )  # fmt: skip
+            "GET", asked["realm"], LIMIT, params=wanted, auth=HTTPBasicAuth(*pair) if pair else _unchanged
+        )
         self.login = _Token(_token(given)) if given.status == 200 else None
         return self.login is not None
 
