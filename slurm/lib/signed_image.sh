@@ -57,11 +57,12 @@ signed_image::_find_cosign() {
 # Sets SIGNED_IMAGE_CODE (cosign's, 124 or 137 after the limit), SIGNED_IMAGE_WORDS (of its error) and SIGNED_IMAGE_DIGESTS.
 signed_image::_verify() {
     local -r ca=/etc/docker/certs.d/$SIGNED_IMAGE_HOST/ca.crt
+    local run=signed_image::_cosign_over_tls
     local -a flags=(--key "$VERLJOB_REQUIRE_SIGNATURE" --insecure-ignore-tlog=true --check-claims=true --output json)
     [[ -z $SIGNED_IMAGE_HOST || ! -r $ca ]] || flags+=(--registry-cacert "$ca")
-    ! signed_image::_without_tls || flags+=(--allow-http-registry=true)
+    ! signed_image::_without_tls || { run=signed_image::_cosign && flags+=(--allow-http-registry=true); }
     SIGNED_IMAGE_CODE=0
-    process::run signed_image::_cosign "${flags[@]}" -- "$VERLJOB_IMAGE" > "$1/answer" 2> "$1/said" || SIGNED_IMAGE_CODE=$?
+    process::run "$run" "${flags[@]}" -- "$VERLJOB_IMAGE" > "$1/answer" 2> "$1/said" || SIGNED_IMAGE_CODE=$?
     signed_image::_digests < "$1/answer"
     signed_image::_words < "$1/said"
 }
@@ -72,6 +73,16 @@ signed_image::_cosign() {
     ulimit -c 0
     ulimit -f "$SIGNED_IMAGE_OUTPUT_KIB"
     exec timeout --kill-after=2 "$SIGNED_IMAGE_LIMIT_S" "$SIGNED_IMAGE_COSIGN" verify "$@" < /dev/null
+}
+
+# usage: signed_image::_cosign_over_tls ARGUMENT…
+# cosign follows a registry to plain http: for a token, with the login; as its storage; by itself in a private network.
+# Every such request goes to a proxy that cannot be: Go's programs look for none for https in this variable, nor for the
+# loopback.
+signed_image::_cosign_over_tls() {
+    export HTTP_PROXY=http://127.0.0.1:0 http_proxy=http://127.0.0.1:0
+    [[ -n ${HTTPS_PROXY:-${https_proxy:-}} ]] || unset NO_PROXY no_proxy
+    signed_image::_cosign "$@"
 }
 
 # Whether the engine of this node, too, asks this registry without TLS. A subshell: a runtime is the node's part.
@@ -131,6 +142,7 @@ signed_image::_judge() {
 signed_image::_unanswered() {
     local words=$SIGNED_IMAGE_WORDS
     [[ $SIGNED_IMAGE_CODE != 124 && $SIGNED_IMAGE_CODE != 137 ]] || words="no end after $SIGNED_IMAGE_LIMIT_S s"
+    [[ $words != *'127.0.0.1:0: '* ]] || words+="; it led to plain http, and $VERLJOB_RUNTIME asks this registry over TLS alone"
     fail 66 "cosign on $HOST could not verify $VERLJOB_IMAGE (code $SIGNED_IMAGE_CODE): $words" \
         "see whether the name is right, the registry up and the login there: docker login ${SIGNED_IMAGE_HOST:-docker.io}"
 }
