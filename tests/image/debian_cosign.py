@@ -1,8 +1,8 @@
 """Debian's cosign, unpacked and not installed: 2.5.0 of trixie; of sid what it has, 3.1.1 when this was written.
 
 apt fetches it with lists, status and cache of its own, so nothing of the machine changes, and holds the archive's
-signature against Debian's keyring and the package against the archive, as for any package. 25 MB of lists and of package
-for each, once for a checkout.
+signature against Debian's keyring and the package against the archive, as for any package. 10 MB of lists and 15 MB of
+package for each, once for a checkout.
 """
 
 from __future__ import annotations

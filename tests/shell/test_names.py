@@ -27,7 +27,8 @@ def evil(rig: Rig) -> Path:
 
 def rehearse(rig: Rig, *words: str, **more: str) -> tuple[int, str]:
     """The code and last line of a dry run that left nothing behind."""
-    done = rig.launch(*words, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_HOME=str(CHECKOUT), **more)
+    more = {"VERLJOB_DRY_RUN": "1", "SLURM_JOB_ID": "<unset>", "VERLJOB_HOME": str(CHECKOUT), **more}
+    done = rig.launch(*words, script=None, **more)
 
     assert not (rig.root / "ran").exists()
     return done.returncode, last(done)

@@ -70,7 +70,8 @@ def names(rig: Rig, *digests: str, optional: str = "null") -> None:
 
 
 def launch(rig: Rig, key: Path, image: str = f"{NAME}:1", **more: str) -> subprocess.CompletedProcess[str]:
-    return rig.launch("cluster", VERLJOB_IMAGE=image, **{"VERLJOB_REQUIRE_SIGNATURE": str(key), **more})
+    more = {"VERLJOB_REQUIRE_SIGNATURE": str(key), **more}
+    return rig.launch("cluster", script=None, VERLJOB_IMAGE=image, **more)
 
 
 def calls(rig: Rig) -> list[str]:
