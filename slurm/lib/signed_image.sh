@@ -60,7 +60,10 @@ signed_image::_verify() {
     local run=signed_image::_cosign_over_tls
     local -a flags=(--key "$VERLJOB_REQUIRE_SIGNATURE" --insecure-ignore-tlog=true --check-claims=true --output json)
     [[ -z $SIGNED_IMAGE_HOST || ! -r $ca ]] || flags+=(--registry-cacert "$ca")
-    ! signed_image::_without_tls || { run=signed_image::_cosign && flags+=(--allow-http-registry=true); }
+    if signed_image::_without_tls; then
+        run=signed_image::_cosign
+        flags+=(--allow-http-registry=true --allow-insecure-registry=true) # 2.5 wants the second for plain http
+    fi
     SIGNED_IMAGE_CODE=0
     process::run "$run" "${flags[@]}" -- "$VERLJOB_IMAGE" > "$1/answer" 2> "$1/said" || SIGNED_IMAGE_CODE=$?
     signed_image::_digests < "$1/answer"
@@ -88,7 +91,7 @@ signed_image::_cosign_over_tls() {
 # Whether the engine of this node, too, asks this registry without TLS. A subshell: a runtime is the node's part.
 signed_image::_without_tls() {
     [[ -n $SIGNED_IMAGE_HOST ]] && (
-        # shellcheck source=slurm/lib/runtime.sh
+        # shellcheck source=/dev/null # checked by itself
         source "$VERLJOB_HOME/slurm/lib/runtime.sh"
         runtime::insecure "$SIGNED_IMAGE_HOST"
     )
