@@ -24,8 +24,8 @@ class FakeRegistry(http.server.ThreadingHTTPServer):
     """Manifests by tag or digest with their media types, blobs by digest, and the requests that were answered.
 
     ``challenge`` is what it answers in place of its own; ``elsewhere`` is another registry to which it sends
-    whoever asks, ``uploads`` one that is to get the blobs. ``heard`` has every login that came, with its path. With a ``certificate``
-    (PEM, with its key) it speaks TLS.
+    whoever asks, ``uploads`` one that is to get the blobs. ``heard`` has every login that came, with its path. With a
+    ``certificate`` (PEM, with its key) it speaks TLS.
     """
 
     def __init__(self, login: str = "", address: str = "127.0.0.1", certificate: Path | None = None) -> None:
