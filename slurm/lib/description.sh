@@ -11,7 +11,7 @@ description::make() {
     CONTAINER_IMAGE=$IMAGE_ID
     export VERLJOB_CONTAINER_BEGAN_MS='' # known at the last moment; the name is listed now
     table::profile "$VERLJOB_PROFILE"
-    table::read "$VERLJOB_HOME/slurm/platforms/$VERLJOB_PLATFORM.env"
+    table::platform
     debug::rights
     devices::collect
     share::collect

@@ -2,20 +2,37 @@
 # Brings VERLJOB_IMAGE to this node: by a path (an archive, an environment's folder), from a registry, or what the node
 # has. It is never built here.
 
+# usage: image::is_path
+# A path begins with / or ./ and every other name is a registry's or the engine's, whatever file has that name too.
+image::is_path() { [[ $VERLJOB_IMAGE == /* || $VERLJOB_IMAGE == ./* ]]; }
+
+# usage: image::read_name
+# For launch.sh: makes a path absolute, for every node. Ends with 64 where a file was probably meant.
+image::read_name() {
+    local -r first=${VERLJOB_IMAGE%%/*}
+    if image::is_path; then
+        VERLJOB_IMAGE=$(rundir::_absolute "$VERLJOB_IMAGE")
+    elif [[ $VERLJOB_IMAGE == */* && ($first == .. || $first != *[.:]*) && -e $SLURM_SUBMIT_DIR/$VERLJOB_IMAGE ]]; then
+        fail 64 "VERLJOB_IMAGE=$VERLJOB_IMAGE is read as a registry's name, and $SLURM_SUBMIT_DIR has such a file" \
+            "write ./$VERLJOB_IMAGE for the file, or docker.io/$VERLJOB_IMAGE for the name"
+    fi
+}
+
 # Sets IMAGE_ID, or ends with 66.
 image::bring() {
     local began_ms
     process::now
     began_ms=$NOW_MS
     runtime::available
-    signature::require
-    if [[ $VERLJOB_IMAGE == /* || ($VERLJOB_IMAGE == */* && -f $VERLJOB_IMAGE) ]]; then
+    signed_image::require_pinned
+    if image::is_path; then
         say::note "taking $VERLJOB_IMAGE"
         [[ -e $VERLJOB_IMAGE ]] || fail 66 "node $HOST sees no $VERLJOB_IMAGE" "put it on a folder that every node sees"
         image::_bringing runtime::load "$VERLJOB_IMAGE" || fail 66 "$VERLJOB_IMAGE cannot be used on $HOST: $RUNTIME_SAID" "$(runtime::ways)"
     else
         image::_by_reference
     fi
+    signed_image::compare
     runtime::is_ours "$IMAGE_ID" || fail 64 "$VERLJOB_IMAGE is no image of this toolkit: $RUNTIME_SAID" "$(runtime::ways)"
     say::note "image $VERLJOB_IMAGE is $IMAGE_ID"
     process::now

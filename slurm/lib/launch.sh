@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The story of launch.sh once it has found its folder.
 
-for name in say owned verdict result process table debug recipe hydra training allocation rundir ports announce step watch requeue explanation ending; do
+for name in say owned verdict result process table debug recipe hydra training allocation rundir ports image signed_image announce step watch requeue explanation ending; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -25,6 +25,7 @@ launch::run() {
     owned::begin
     rundir::make
     requeue::settings
+    [[ -n ${VERLJOB_DRY_RUN:-} ]] || signed_image::pin
     launch::_ports
     step::argv
     if [[ -n ${VERLJOB_DRY_RUN:-} ]]; then
@@ -40,14 +41,16 @@ launch::run() {
 launch::_settings() {
     [[ -n ${VERLJOB_PLATFORM:-} || $RECIPE_PLATFORM == any ]] || VERLJOB_PLATFORM=$RECIPE_PLATFORM
     export VERLJOB_PLATFORM=${VERLJOB_PLATFORM:-$(table::detect)}
-    table::read "$VERLJOB_HOME/slurm/platforms/$VERLJOB_PLATFORM.env"
+    table::platform
     export VERLJOB_RUNTIME=${VERLJOB_RUNTIME:-docker}
+    table::require_name VERLJOB_RUNTIME "$VERLJOB_RUNTIME"
     [[ -r $VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh ]] \
         || fail 64 "no runtime '$VERLJOB_RUNTIME'" "VERLJOB_RUNTIME names a file of slurm/runtimes"
     [[ ${VERLJOB_PULLS:-16} =~ ^[1-9][0-9]*$ ]] || fail 64 "VERLJOB_PULLS is '$VERLJOB_PULLS'" "set it to a whole number from 1, or unset it"
     launch::_patience VERLJOB_SILENCE_S 60
     launch::_patience VERLJOB_STALL_S 20
     export VERLJOB_IMAGE=${VERLJOB_IMAGE:-verl.$VERLJOB_PLATFORM:latest} VERLJOB_PROFILE=${VERLJOB_PROFILE:-}
+    image::read_name
     export VERLJOB_RECIPE=$RECIPE VERLJOB_HEAD_NODE=$HEAD_ADDRESS VERLJOB_NODELIST_HOSTS
     VERLJOB_NODELIST_HOSTS=$(IFS=,; printf '%s' "${NODES[*]}")
     [[ ${VERLJOB_DASHBOARD:-} =~ ^(0|1|node)?$ ]] \
@@ -77,6 +80,7 @@ launch::_ports() {
 # Prints, for VERLJOB_DRY_RUN, everything that would be started.
 launch::_rehearse() {
     local id
+    ! signed_image::demanded || printf '# %s is first verified with the key %s by cosign, and run by its digest\n' "$VERLJOB_IMAGE" "$VERLJOB_REQUIRE_SIGNATURE"
     printf '# the step\n'
     say::command "${SRUN_ARGV[@]}"
     for id in "${!NODES[@]}"; do

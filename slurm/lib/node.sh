@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
 # The frame of node.sh: its log, its end, and what is left to do when it was killed.
 
-for name in say owned verdict result process strays runtime lease table ports registry signature image folder account devices share mounts environment secrets debug description container outcome logs stale turns holders hostcheck; do
+for name in say owned verdict result process strays runtime lease table ports signed_image image folder account devices share mounts environment secrets debug description container outcome logs stale turns holders hostcheck; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done

@@ -65,6 +65,14 @@ runtime::find() {
     IMAGE_ID=sha256:${IMAGE_ID#sha256:}
 }
 
+# usage: runtime::digests IMAGE
+runtime::digests() {
+    local name
+    oci::ask image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}' "$1" || return 1
+    RUNTIME_DIGESTS=()
+    while IFS= read -r name; do [[ ! $name =~ ^[^[:space:]]+@sha256:[0-9a-f]{64}$ ]] || RUNTIME_DIGESTS+=("${name##*@}"); done <<< "$OCI_ANSWER"
+}
+
 runtime::is_ours() {
     oci::ask image inspect --format '{{.Config.Entrypoint}}' "$1" || return 1
     RUNTIME_SAID="it does not start /opt/verljob/entrypoint.sh; ./run build --platform $VERLJOB_PLATFORM makes one that does"

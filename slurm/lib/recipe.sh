@@ -40,6 +40,8 @@ recipe::choose() {
     if [[ $RECIPE_NAME == cluster ]]; then
         RECIPE=cluster
     else
+        [[ $RECIPE_NAME == *.yaml || $RECIPE_NAME =~ ^[a-z0-9_-]+$ ]] \
+            || fail 64 "no recipe '$RECIPE_NAME'" "recipes are: $(recipe::names)"
         [[ $RECIPE_NAME != *.yaml ]] || RECIPE=$(cd -- "${SLURM_SUBMIT_DIR:-$PWD}" && realpath -- "$RECIPE_NAME")
         [[ -r $RECIPE ]] || fail 64 "no recipe '$RECIPE_NAME'" "recipes are: $(recipe::names)"
         recipe::_read
@@ -58,6 +60,7 @@ recipe::_read() {
             accelerator:*) RECIPE_ACCELERATOR=$value ;;
         esac
     done < "$RECIPE"
+    table::require_name "platform: of $RECIPE" "$RECIPE_PLATFORM"
     [[ $RECIPE_ACCELERATOR == true || $RECIPE_ACCELERATOR == false ]] \
         || fail 64 "$RECIPE says accelerator: $RECIPE_ACCELERATOR" "write true or false"
 }

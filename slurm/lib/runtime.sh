@@ -10,6 +10,7 @@
 #   how to look into it?     exec_argv NAME …  sets RUNTIME_ARGV to a command inside the running NAME
 #   what can it not limit?   unlimited         prints the words of RUNTIME_OPENLY for that
 #
+# For images that must be signed it also answers: digests IMAGE sets RUNTIME_DIGESTS, what registries call the image by.
 # What returns 1 says why in RUNTIME_SAID.
 RUNTIME_SAID=''
 
@@ -23,6 +24,8 @@ RUNTIME_OPENLY=(
 runtime::find() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME knows no references"; return 1; }
 runtime::pull() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME pulls nothing"; return 1; }
 runtime::load() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME takes no path"; return 1; }
+
+runtime::digests() { RUNTIME_SAID="the runtime $VERLJOB_RUNTIME does not know the digests of images"; return 1; }
 
 # usage: runtime::insecure HOST
 # Whether the engine asks this registry without TLS.
@@ -68,5 +71,7 @@ runtime::say_unlimited() {
     [[ -z $said ]] || say::note "the runtime $VERLJOB_RUNTIME does not limit, beyond what Slurm does: $said"
 }
 
+# launch.sh has looked at it (table::require_name): this is for whoever starts node.sh by hand.
+[[ $VERLJOB_RUNTIME =~ ^[a-z0-9_-]+$ ]] || { printf "VERLJOB_RUNTIME is '%q', which is no name of a runtime\n" "$VERLJOB_RUNTIME" >&2 && exit 64; }
 # shellcheck source=slurm/runtimes/docker.sh
 source "$VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh"

@@ -36,6 +36,7 @@ from images.engine import choose
 from images.errors import NotTrusted
 from images.process import run
 from images.registry import OCI_MANIFEST, Repository
+from tests.image import debian_cosign
 
 ROOT = Path(__file__).parents[2]
 SPEC = Catalog.read().find("cpu")
@@ -160,44 +161,63 @@ def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: t
     )
 
 
+@pytest.mark.parametrize("suite", debian_cosign.SUITES)
 @pytest.mark.parametrize("by_tag", [True, False])
-def test_a_node_takes_a_signed_image_by_its_digest(
-    pushed: tuple[str, str], keys: tuple[Path, Path], by_tag: bool
+def test_a_job_takes_a_signed_image_by_its_digest_which_the_engine_knows(
+    pushed: tuple[str, str], keys: tuple[Path, Path], by_tag: bool, suite: str
 ) -> None:
     reference, digest = pushed
     name = reference.rpartition(":")[0]
 
-    done = required(reference if by_tag else f"{name}@{digest}", keys[1])
+    done = required(reference if by_tag else f"{name}@{digest}", keys[1], suite)
 
     assert (done.returncode, done.stdout) == (0, f"{name}@{digest}\n"), done.stderr
 
 
-def test_a_node_refuses_an_image_that_another_signed_or_nobody(
-    daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path
+def test_an_engine_that_has_another_image_under_that_digest_ends_with_77(
+    pushed: tuple[str, str], keys: tuple[Path, Path], built: Image
+) -> None:
+    reference, digest = pushed
+    name = reference.rpartition(":")[0]
+
+    done = required(
+        reference, keys[1], "trixie", f"IMAGE_ID=$(docker image inspect --format '{{{{.Id}}}}' {base.ensure()})"
+    )
+
+    assert done.returncode == 77
+    assert f"for {name}@{digest}, which was verified, and it has the digests" in done.stderr
+
+
+@pytest.mark.parametrize("suite", debian_cosign.SUITES)
+def test_a_job_refuses_an_image_that_another_signed_or_nobody(
+    daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path, suite: str
 ) -> None:
     run(["openssl", "genrsa", "-out", str(tmp_path / "key"), "2048"])
     run(["openssl", "pkey", "-in", str(tmp_path / "key"), "-pubout", "-out", str(tmp_path / "pub")])
     unsigned = f"{registry}/unsigned/{NAME}:1"
     daemon.images.get(base.ensure()).tag(unsigned)
-    (theirs,) = push.push_references(choose(), [unsigned]).values()
+    push.push_references(choose(), [unsigned])
     daemon.images.remove(unsigned)
 
-    by_another, by_nobody = (required(each, tmp_path / "pub") for each in (pushed[0], unsigned))
+    by_another, by_nobody = (required(each, tmp_path / "pub", suite) for each in (pushed[0], unsigned))
 
     assert (by_another.returncode, by_nobody.returncode) == (77, 77)
-    assert by_another.stderr.endswith(f"({pushed[1]}) is signed, but not by the owner of {tmp_path / 'pub'}\n")
-    assert f"{unsigned} ({theirs}) is not signed" in by_nobody.stderr
+    assert f"{pushed[0]} is signed, but not this image by the owner of {tmp_path / 'pub'}" in by_another.stderr
+    assert f"{unsigned} is not signed" in by_nobody.stderr
 
 
-def required(reference: str, key: Path) -> subprocess.CompletedProcess[str]:
-    """What a compute node says of an image, with its own shell libraries."""
-    libraries = [f". slurm/lib/{name}.sh" for name in ("say", "verdict", "process", "runtime", "registry", "signature")]
+def required(reference: str, key: Path, suite: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """What a job's first node says of an image, with its own shell libraries, and then what it runs."""
+    libraries = [f". slurm/lib/{name}.sh" for name in ("say", "verdict", "process", "runtime", "signed_image")]
     end = [
         """trap 'printf "%s\\n" "${VERDICT[cause]-}" >&2' EXIT""",
-        "signature::require",
-        'printf "%s\\n" "$VERLJOB_IMAGE"',
+        "signed_image::pin",
+        'signed_image::require_pinned && runtime::find "$VERLJOB_IMAGE"',
+        before,
+        'signed_image::compare && printf "%s\\n" "$VERLJOB_IMAGE"',
     ]
     told = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
+    told["VERLJOB_COSIGN"] = str(debian_cosign.ensure(suite))
     script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, *end])
     environment = {**os.environ, **told, "VERLJOB_HOME": str(ROOT)}
     bash = ["bash", "-c", script]

@@ -1,0 +1,194 @@
+"""Names that lead to files, by a recipe, a table or an export: none leads out of slurm/, none runs anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, Rig
+from tests.shell.step import WELL, last
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def evil(rig: Rig) -> Path:
+    """A table and a runtime that leave a file behind when they are read, in a folder that names can lead to."""
+    folder = rig.root / "evil"
+    folder.mkdir()
+    (folder / "plat.sh").write_text(f"touch {rig.root}/ran\n")
+    (folder / "plat.env").write_text(
+        f"VERLJOB_RUNTIME=../../../../..{folder}/plat\nBASH_ENV={folder}/plat.sh\nVERLJOB_REQUIRE_SIGNATURE=/theirs.pub\n"
+    )
+    return folder
+
+
+def rehearse(rig: Rig, *words: str, **more: str) -> tuple[int, str]:
+    """The code and last line of a dry run that left nothing behind."""
+    more = {"VERLJOB_DRY_RUN": "1", "SLURM_JOB_ID": "<unset>", "VERLJOB_HOME": str(CHECKOUT), **more}
+    done = rig.launch(*words, script=None, **more)
+
+    assert not (rig.root / "ran").exists()
+    return done.returncode, last(done)
+
+
+@pytest.mark.parametrize("key", ["platform", "accelerator", "module", "model", "data"])
+def test_a_recipe_runs_nothing_in_a_dry_run(rig: Rig, evil: Path, key: str) -> None:
+    up = "../" * len(CHECKOUT.parts)
+    lines = {
+        "platform": [
+            f"{up}..{evil}/plat",
+            f"../../../../..{evil}/plat",
+            f"$(touch {rig.root}/ran)",
+            "CPU",
+            "cpu/../cpu",
+        ],
+        "accelerator": [f"touch {rig.root}/ran", f"a[$(touch {rig.root}/ran)]"],
+    }.get(key, [f"$(touch {rig.root}/ran)", f"`touch {rig.root}/ran`", f"x[$(touch {rig.root}/ran)]"])
+    for value in lines:
+        told = {
+            "platform": "cpu",
+            "accelerator": "false",
+            "module": "mine",
+            "data": "null",
+            "model": "null",
+            key: value,
+        }
+        recipe = rig.work / "evil.yaml"
+        recipe.write_text(
+            "".join(f"{name}: {text}\n" for name, text in told.items()) + f"overrides:\n  {value}: {value}\n"
+        )
+
+        code, said = rehearse(rig, "./evil.yaml")
+
+        assert (code == 64) == (key in ("platform", "accelerator")), said
+        assert (
+            key not in ("platform", "accelerator")
+            or f"{recipe} says {key}" in said
+            or f"{key}: of {recipe} is '" in said
+        )
+
+
+@pytest.mark.parametrize("name", ["VERLJOB_PLATFORM", "VERLJOB_RUNTIME", "VERLJOB_PROFILE"])
+@pytest.mark.parametrize("value", ["../../../evil/plat", "a/b", "Rocm", "cpu.env", "cp u", "x;y", ""])
+def test_a_name_is_of_small_letters_digits_and_dashes(rig: Rig, evil: Path, name: str, value: str) -> None:
+    code, said = rehearse(rig, "cluster", **{name: value})
+
+    if value:
+        assert code == 64
+        assert f"{name} is '{value}'" in said
+    else:
+        assert code == 0
+
+
+def test_a_recipes_name_leads_to_no_other_folder(rig: Rig) -> None:
+    (rig.work / "a.yaml").write_text("platform: cpu\n")
+    code, said = rehearse(rig, "../../" + "../" * len(CHECKOUT.parts) + str(rig.work / "a")[1:])
+
+    assert code == 64
+    assert "no recipe '../../" in said
+
+
+REFUSED = (
+    "BASH_ENV ENV LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT PATH IFS SHELLOPTS BASHOPTS BASH_XTRACEFD PS4 GLOBIGNORE CDPATH "
+    "VERLJOB_HOME VERLJOB_PROFILE"
+)
+
+
+@pytest.mark.parametrize("name", REFUSED.split())
+def test_a_table_changes_nothing_that_programs_start_by(rig: Rig, name: str) -> None:
+    (rig.work / "site.env").write_text(f"NCCL_DEBUG=INFO\n{name}=/evil\n")
+
+    code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=f"{rig.work}/site.env")
+
+    assert code == 64
+    assert f"{rig.work}/site.env:2 sets {name}, which no table may set" in said
+
+
+def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_it(rig: Rig) -> None:
+    show = 'printf "%s|%s" "${VERLJOB_REQUIRE_SIGNATURE-}" "${VERLJOB_COSIGN-}"'
+    site, platform = rig.work / "site.env", rig.work / "platform.env"
+    platform.write_text("VERLJOB_REQUIRE_SIGNATURE=/platform.pub\nVERLJOB_COSIGN=/platform\n")
+    site.write_text(
+        "VERLJOB_REQUIRE_SIGNATURE=/site.pub\nVERLJOB_REQUIRE_SIGNATURE=\nVERLJOB_REQUIRE_SIGNATURE=/second.pub\n"
+    )
+
+    def order(script: str, **more: str) -> str:
+        done = rig.source("say verdict table", f"{script}\n{show}", **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    both = f"table::profile {site}; table::read {platform}"
+    mine = {"VERLJOB_REQUIRE_SIGNATURE": "/mine.pub", "VERLJOB_COSIGN": "/mine"}
+    assert order(both) == "/site.pub|/platform"
+    assert order(both, **mine) == "/site.pub|/mine"
+    assert order(f"table::read {platform}", **mine) == "/mine.pub|/mine"
+    assert order(f"table::read {platform}", VERLJOB_REQUIRE_SIGNATURE="") == "/platform.pub|/platform"
+    site.write_text("VERLJOB_REQUIRE_SIGNATURE=\n")
+    assert order(both, **mine) == "/mine.pub|/mine"
+
+
+def test_a_profile_by_its_path_is_roots_or_ones_own_and_nobody_elses_to_write(rig: Rig) -> None:
+    profile = rig.work / "site.env"
+    profile.write_text("VERLJOB_PLATFORM=rocm\n")
+    for path in (str(profile), "./site.env"):
+        rig.fake("step", WELL)
+        assert rig.launch("cluster", VERLJOB_PROFILE=path).returncode == 0
+        assert "VERLJOB_PLATFORM=rocm\n" in rig.faked("srun.env")
+
+    profile.chmod(0o664)
+    code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=str(profile))
+    assert (code, f"the profile {profile} can be written by others (mode 664) — chmod go-w" in said) == (77, True)
+    profile.chmod(0o644)
+    os.chown(profile, NOBODY, NOBODY)
+    code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=str(profile))
+    assert (code, f"the profile {profile} belongs to nobody" in said) == (77, True)
+
+
+@pytest.mark.parametrize("command", [["node.sh"], ["launch.sh", "cluster"]])
+def test_a_runtime_of_another_folder_is_not_read(rig: Rig, evil: Path, command: list[str]) -> None:
+    name = "../../" + "../" * len(CHECKOUT.parts) + f"{evil}/plat"[1:]
+    words = ["bash", f"{CHECKOUT}/slurm/{command[0]}", *command[1:]]
+
+    done = rig.run(*words, **{**rig.of_the_step(), "VERLJOB_RUNTIME": name})
+
+    assert done.returncode == 64
+    assert "VERLJOB_RUNTIME is " in done.stdout + done.stderr
+    assert not (rig.root / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["images/verl.tar", "../work/images/verl.tar"])
+def test_a_file_that_was_probably_meant_is_said_with_its_path(rig: Rig, name: str) -> None:
+    (rig.work / "images").mkdir()
+    (rig.work / "images/verl.tar").touch()
+
+    done = rig.launch("cluster", VERLJOB_IMAGE=name)
+
+    assert done.returncode == 64
+    assert f"write ./{name} for the file, or docker.io/{name} for the name" in last(done)
+
+
+def test_a_path_begins_with_a_slash_or_a_dot_and_is_absolute_on_the_nodes(rig: Rig) -> None:
+    rig.fake("step", WELL)
+    for name, told in (
+        ("./images/verl.tar", f"{rig.work}/images/verl.tar"),
+        ("./../verl.tar", f"{rig.root}/verl.tar"),
+        ("/a/verl.tar", "/a/verl.tar"),
+        ("team/verl.cpu:1", "team/verl.cpu:1"),
+    ):
+        assert rig.launch("cluster", VERLJOB_IMAGE=name).returncode == 0
+        assert f"VERLJOB_IMAGE={told}\n" in rig.faked("srun.env")
+
+
+def test_a_file_is_not_loaded_for_a_registrys_name(rig: Rig) -> None:
+    planted = rig.work / "registry.example.org" / "verl.rocm:1"
+    planted.parent.mkdir()
+    planted.write_text("somebody else's archive")
+    rig.fake("registry", "registry.example.org/verl.rocm:1\n")
+
+    rig.node(VERLJOB_IMAGE="registry.example.org/verl.rocm:1")
+
+    assert rig.docker_run()[-2] == "sha256:pulled"
+    assert "\nload\n" not in rig.faked("docker.argv")

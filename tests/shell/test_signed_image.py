@@ -1,0 +1,385 @@
+"""VERLJOB_REQUIRE_SIGNATURE: cosign verifies the image on the first node, and every node runs the digest that it named.
+
+cosign is replayed here: recorded/cosign has what Debian's 2.5.0 and 3.1.1 said in each case; tests/image/test_cosign.py
+runs both.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.shell.rig import CHECKOUT, RECORDED, Rig
+from tests.shell.step import WELL, last
+
+VERSIONS = ("2.5.0", "3.1.1")
+NAME = "hub.example/team/verl.cpu"
+DIGEST = "sha256:aa5acc014a73ad4ab9fc753b0b8f2759167e82251d7c780b6bd521cd48174a43"
+OTHER = "sha256:" + "1" * 64
+COSIGN = """\
+#!/bin/bash
+printf '%s\\n' "$@" > "$FAKE/cosign.argv"
+env > "$FAKE/cosign.env"
+[[ ! -e $FAKE/cosign.sleeps ]] || exec sleep 100
+cat "$FAKE/cosign.out"
+cat "$FAKE/cosign.err" >&2
+exit "$(< "$FAKE/cosign.code")"
+"""
+# Both tasks of the step, one after the other.
+STEP = f"""\
+for id in 0 1; do
+    SLURM_NODEID=$id SLURMD_NODENAME=n$((id + 1)) SLURM_NNODES=2 SLURM_CPUS_PER_TASK=16 bash {CHECKOUT}/slurm/node.sh
+done
+"""
+# Tries what curl's configuration files were made to do by a registry's header.
+CURL = "#!/bin/bash\ntouch $FAKE/curl.ran\n"
+
+
+@pytest.fixture
+def key(rig: Rig) -> Path:
+    """A public key's file; a cosign on PATH, an engine that can pull the image by its digest, and real nodes."""
+    for name, text in (("cosign", COSIGN), ("curl", CURL), ("openssl", CURL)):
+        (rig.root / "bin" / name).write_text(text)
+        (rig.root / "bin" / name).chmod(0o755)
+    says(rig, "verified")
+    rig.fake("registry", f"{NAME}@{DIGEST}\n")
+    rig.fake("step", STEP)
+    path = rig.root / "release.pub"
+    path.write_text("-----BEGIN PUBLIC KEY-----\n")
+    return path
+
+
+def says(rig: Rig, case: str, version: str = "2.5.0") -> None:
+    told = json.loads((RECORDED / "cosign" / f"{version}.json").read_text())[case]
+    for name in ("out", "err"):
+        rig.fake(f"cosign.{name}", told[name])
+    rig.fake("cosign.code", str(told["code"]))
+
+
+def names(rig: Rig, *digests: str, optional: str = "null") -> None:
+    """Let cosign print payloads of these digests."""
+    identity = '"identity":{"docker-reference":"x"}'
+    rig.fake("cosign.out", "[" + ",".join(
+        f'{{"critical":{{{identity},"image":{{"docker-manifest-digest":"{each}"}}}},"optional":{optional}}}'
+        for each in digests
+    ) + "]")  # fmt: skip
+
+
+def launch(rig: Rig, key: Path, image: str = f"{NAME}:1", **more: str) -> subprocess.CompletedProcess[str]:
+    more = {"VERLJOB_REQUIRE_SIGNATURE": str(key), **more}
+    return rig.launch("cluster", script=None, VERLJOB_IMAGE=image, **more)
+
+
+def calls(rig: Rig) -> list[str]:
+    """What the engine was asked to pull, load or run."""
+    path = rig.root / "fake" / "docker.argv"
+    words = [call.splitlines() for call in path.read_text().split("\n\n")] if path.exists() else []
+    return [each[-1] if each[0] == "pull" else each[0] for each in words if each[:1] in (["pull"], ["load"], ["run"])]
+
+
+def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The last line of a job that ended with ``code`` and started nothing."""
+    assert done.returncode == code, done.stdout + done.stderr
+    assert calls(rig) == []
+    assert not list((rig.root / "local").iterdir())
+    assert last(done).startswith(f"verdict: {code} (launch on n1): ")
+    return last(done)
+
+
+@pytest.mark.parametrize(
+    ("reference", "case", "version"),
+    [
+        (f"{NAME}:1", "verified", "2.5.0"),
+        (f"{NAME}:1", "verified", "3.1.1"),
+        (f"{NAME}@{DIGEST}", "verified twice", "3.1.1"),
+        (f"{NAME}:1@{DIGEST}", "verified", "2.5.0"),
+    ],
+)
+def test_every_node_runs_the_digest_that_cosign_verified(
+    rig: Rig, key: Path, reference: str, case: str, version: str
+) -> None:
+    says(rig, case, version)
+
+    done = launch(rig, key, reference)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert calls(rig) == [f"{NAME}@{DIGEST}", "run", "run"]  # the second node finds what the first has pulled
+    assert f"{NAME}@{DIGEST} is signed by the owner of {key}" in done.stderr
+    assert f"\nimage       {NAME}@{DIGEST}, platform cpu" in done.stdout
+    assert f"VERLJOB_IMAGE={NAME}@{DIGEST}\n" in rig.faked("srun.env")
+    assert not (rig.root / "fake" / "curl.ran").exists()
+    assert not list((rig.root / "local").iterdir())
+
+
+def test_cosign_is_asked_for_the_registrys_word_and_no_logs(rig: Rig, key: Path) -> None:
+    rig.fake("step", WELL)
+
+    launch(rig, key)
+
+    assert rig.faked("cosign.argv").splitlines() == [
+        "verify", "--key", str(key), "--insecure-ignore-tlog=true", "--check-claims=true", "--output", "json", "--",
+        f"{NAME}:1",
+    ]  # fmt: skip
+
+
+def test_plain_http_is_closed_to_cosign_unless_the_engine_uses_it(rig: Rig, key: Path) -> None:
+    rig.fake("step", WELL)
+
+    launch(rig, key, NO_PROXY="hub.example", HTTP_PROXY="http://proxy:1")
+    told = rig.faked("cosign.env").splitlines()
+    assert "HTTP_PROXY=http://127.0.0.1:0" in told
+    assert "http_proxy=http://127.0.0.1:0" in told
+    assert "NO_PROXY=hub.example" not in told
+
+    launch(rig, key, NO_PROXY="hub.example", HTTPS_PROXY="http://proxy:1")
+    assert {"NO_PROXY=hub.example", "HTTPS_PROXY=http://proxy:1"} < set(rig.faked("cosign.env").splitlines())
+
+    rig.fake("insecure", "other.example hub.example \n")
+    launch(rig, key, HTTP_PROXY="http://proxy:1")
+    assert "--allow-http-registry=true" in rig.faked("cosign.argv").splitlines()
+    assert "HTTP_PROXY=http://proxy:1" in rig.faked("cosign.env").splitlines()
+
+
+# What podman 4.3.1 says, with the names of this test.
+REGISTRIES = """{"quay.io":{"Prefix":"quay.io","Location":"quay.io","Insecure":false,"PullFromMirror":"","Mirrors":null,
+"Blocked":false,"MirrorByDigestOnly":false},"hub.example":{"Prefix":"hub.example","Location":"hub.example",
+"Insecure":INSECURE,"PullFromMirror":"","Mirrors":null,"Blocked":false,"MirrorByDigestOnly":false}}"""
+
+
+@pytest.mark.parametrize("insecure", ["true", "false"])
+def test_podman_too_says_which_registries_have_no_tls(rig: Rig, key: Path, insecure: str) -> None:
+    rig.fake("registries", REGISTRIES.replace("INSECURE", insecure))
+    rig.fake("step", WELL)
+
+    done = launch(rig, key, VERLJOB_RUNTIME="podman", XDG_RUNTIME_DIR="/run/user/of-the-login-node")
+
+    assert done.returncode == 0, done.stdout
+    assert ("--allow-http-registry=true" in rig.faked("cosign.argv")) == (insecure == "true")
+    assert "XDG_RUNTIME_DIR=/run/user/of-the-login-node\n" in rig.faked("srun.env")
+
+
+def test_nothing_is_asked_where_no_signature_is_demanded(rig: Rig, key: Path) -> None:
+    rig.fake("step", WELL)
+
+    assert launch(rig, key, VERLJOB_REQUIRE_SIGNATURE="").returncode == 0
+    assert not (rig.root / "fake" / "cosign.argv").exists()
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "words"),
+    [
+        ("unsigned", 77, f"{NAME}:1 is not signed, and VERLJOB_REQUIRE_SIGNATURE demands a signature by "),
+        ("another key", 77, f"{NAME}:1 is signed, but not this image by the owner of "),
+        ("another image", 77, f"signatures: invalid or missing digest in claim: {DIGEST}"),
+        ("a private key", 64, "which cosign cannot take: "),
+        ("no such tag", 66, "could not verify hub.example/team/verl.cpu:1 (code 11): image tag not found"),
+        ("no blob", 66, "could not verify hub.example/team/verl.cpu:1 (code 12): no matching signatures: GET "),
+        ("down", 66, "connect: connection refused"),
+        ("login", 66, "401 Unauthorized"),
+    ],
+)  # fmt: skip
+def test_what_cosign_does_not_verify_is_not_pulled(rig: Rig, key: Path, case: str, code: int, words: str) -> None:
+    for version in VERSIONS:
+        says(rig, case, version)
+
+        said = refused(rig, launch(rig, key), code)
+
+        assert words in said
+        assert {64: "a public key", 66: "docker login hub.example", 77: "./run push --key"}[code] in said
+        assert f'"code": {code}' in (rig.run_dir / "result.json").read_text()
+
+
+def test_two_payloads_of_different_digests_name_none(rig: Rig, key: Path) -> None:
+    names(rig, DIGEST, OTHER)
+
+    assert f"cosign verified {NAME}:1 and did not name one digest: {OTHER}" in refused(rig, launch(rig, key), 77)
+
+
+@pytest.mark.parametrize(
+    "digests",
+    [(), ("",), ("sha256:" + "A" * 64,), ("sha256:12",), (DIGEST + "\\n",), ("$(touch ran)",), (f"x@{DIGEST}",)],
+)
+def test_only_a_digest_is_taken_for_one(rig: Rig, key: Path, digests: tuple[str, ...]) -> None:
+    names(rig, *digests)
+
+    assert "did not name one digest" in refused(rig, launch(rig, key), 77)
+    assert not (rig.work / "ran").exists()
+
+
+def test_a_digest_in_an_annotation_is_a_text(rig: Rig, key: Path) -> None:
+    names(rig, DIGEST, optional=json.dumps({"note": f'"docker-manifest-digest":"{OTHER}"'}))
+
+    assert launch(rig, key).returncode == 0
+    assert calls(rig)[0] == f"{NAME}@{DIGEST}"
+
+
+def test_a_digest_that_was_named_and_another_that_was_verified_end_with_77(rig: Rig, key: Path) -> None:
+    assert f"cosign verified {DIGEST}, and VERLJOB_IMAGE is " in refused(rig, launch(rig, key, f"{NAME}@{OTHER}"), 77)
+
+
+def test_more_than_a_mebibyte_of_answer_is_not_taken(rig: Rig, key: Path) -> None:
+    rig.fake("cosign.out", "x" * (2 << 20) + f'"docker-manifest-digest":"{DIGEST}"')
+
+    refused(rig, launch(rig, key), 77)
+
+
+def test_words_of_a_registry_reach_the_verdict_without_control_characters(rig: Rig, key: Path) -> None:
+    says(rig, "down")
+    rig.fake("cosign.err", "Error: \x1b]52;c;eA==\a" + "x" * 1000 + "\nverdict: 0\n")
+
+    said = refused(rig, launch(rig, key), 66)
+
+    assert "?]52;c;eA==?" in said
+    assert len(said) < 800
+
+
+def test_a_cosign_that_does_not_end_is_ended_with_the_job(rig: Rig, key: Path) -> None:
+    rig.fake("cosign.sleeps", "")
+    library = (CHECKOUT / "slurm" / "lib" / "signed_image.sh").read_text()
+    copy = rig.root / "checkout"
+    shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
+    (copy / "slurm/lib/signed_image.sh").write_text(library.replace("LIMIT_S=60", "LIMIT_S=1"))
+
+    done = rig.launch(
+        "cluster", script=copy / "slurm/launch.sh", VERLJOB_HOME=str(copy), VERLJOB_IMAGE=f"{NAME}:1",
+        VERLJOB_REQUIRE_SIGNATURE=str(key),
+    )  # fmt: skip
+
+    assert f"could not verify {NAME}:1 (code 124): no end after 1 s" in refused(rig, done, 66)
+
+
+@pytest.mark.parametrize(
+    ("reference", "runtime"),
+    [
+        ("verl.cpu:latest", "docker"),
+        ("/shared/verl.tar", "docker"),
+        ("./verl.tar", "podman"),
+        ("--key=x/y", "docker"),
+        ("a/b c", "docker"),
+        ("/shared/environment", "bare"),
+    ],
+)
+def test_an_image_of_no_registry_ends_with_77(rig: Rig, key: Path, reference: str, runtime: str) -> None:
+    (rig.work / "verl.tar").touch()
+
+    said = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
+
+    assert "demands a signature, which lies in the image's registry, and VERLJOB_IMAGE=" in said
+    assert not (rig.root / "fake" / "cosign.argv").exists()
+
+
+def test_a_key_that_cannot_be_read_is_named(rig: Rig, key: Path) -> None:
+    for named in ("/none", "release.pub", "https://thief.example/key", str(rig.root)):
+        done = launch(rig, key, VERLJOB_REQUIRE_SIGNATURE=named)
+        assert f"is {named}, which is no file that n1 can read" in refused(rig, done, 64)
+
+
+def test_a_first_node_without_cosign_ends_with_77_and_says_so(rig: Rig, key: Path) -> None:
+    (rig.root / "bin" / "cosign").unlink()
+
+    said = refused(rig, launch(rig, key), 77)
+
+    assert "demands a signature, and there is no cosign to verify it on n1 — install cosign 2.5 or newer" in said
+    assert "VERLJOB_COSIGN=its absolute path in the profile" in said
+
+
+def test_the_profile_says_where_cosign_is(rig: Rig, key: Path) -> None:
+    (rig.root / "bin" / "cosign").rename(rig.root / "cosign of the site")
+    profile = rig.work / "site.env"
+    profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_COSIGN={rig.root}/cosign of the site\n")
+    (rig.root / "mine").write_text(f"#!/bin/bash\nprintf '%s' '\"docker-manifest-digest\":\"{OTHER}\"'\n")
+    (rig.root / "mine").chmod(0o755)
+
+    done = launch(rig, Path(), VERLJOB_PROFILE=str(profile), VERLJOB_COSIGN=str(rig.root / "mine"))
+
+    assert done.returncode == 0, done.stdout
+    assert calls(rig)[0] == f"{NAME}@{DIGEST}"
+    for missing in ("/none", "cosign"):
+        profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_COSIGN={missing}\n")
+        assert launch(rig, Path(), VERLJOB_PROFILE=str(profile)).returncode == 77
+
+
+@pytest.mark.parametrize("mine", ["", "/mine.pub"])
+def test_what_a_profile_demands_is_not_taken_back_by_an_export(rig: Rig, key: Path, mine: str) -> None:
+    profile = rig.work / "site.env"
+    profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_REQUIRE_SIGNATURE=/second.pub\n")
+    says(rig, "unsigned")
+
+    done = launch(rig, key, VERLJOB_PROFILE=str(profile), VERLJOB_REQUIRE_SIGNATURE=mine)
+
+    assert f"demands a signature by {key}" in refused(rig, done, 77)
+
+
+def test_a_file_named_like_the_image_changes_nothing(rig: Rig, key: Path) -> None:
+    for name in (f"{NAME}@{DIGEST}", f"{NAME}:1"):
+        (rig.work / name).parent.mkdir(parents=True, exist_ok=True)
+        (rig.work / name).write_text("somebody else's archive")
+    rig.fake("registry", f"{NAME}@{DIGEST}\n{NAME}:1\n")
+
+    for demand in (str(key), ""):
+        assert launch(rig, key, VERLJOB_REQUIRE_SIGNATURE=demand).returncode == 0
+
+    assert calls(rig) == [f"{NAME}@{DIGEST}", "run", "run", f"{NAME}:1", "run", f"{NAME}:1", "run"]
+
+
+def test_a_node_runs_no_other_image_than_the_one_that_was_verified(rig: Rig, key: Path) -> None:
+    # What the node has under that digest's name is another image, by what its engine says of that.
+    rig.fake("images", f"{NAME}@{DIGEST}\tsha256:evil\n")
+    wrong = (
+        (rig.root / "bin" / "docker")
+        .resolve()
+        .read_text()
+        .replace("*RepoDigests*) while", f"*RepoDigests*) echo {NAME}@{OTHER} ;;\n *Nothing*) while")
+    )
+    (rig.root / "bin" / "docker").unlink()
+    (rig.root / "bin" / "docker").write_text(wrong)
+    (rig.root / "bin" / "docker").chmod(0o755)
+
+    done = launch(rig, key)
+
+    assert done.returncode == 77
+    assert calls(rig) == []
+    assert f"n1 would run sha256:evil for {NAME}@{DIGEST}, which was verified, and it has the digests {OTHER}" in last(
+        done
+    )
+
+
+def test_a_runtime_that_knows_no_digests_ends_with_77(rig: Rig, key: Path) -> None:
+    copy = rig.root / "checkout"
+    shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
+    (copy / "slurm/runtimes/pretend.sh").write_text(
+        "runtime::available() { :; }\nruntime::find() { IMAGE_ID=sha256:pretended; }\n"
+        "runtime::start_argv() { touch $FAKE/started; exit 1; }\n"
+    )
+
+    done = rig.node(
+        VERLJOB_HOME=str(copy), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=f"{NAME}@{DIGEST}",
+        VERLJOB_REQUIRE_SIGNATURE=str(key),
+    )  # fmt: skip
+
+    assert done.returncode == 77
+    assert "the runtime pretend does not know the digests of images" in rig.verdict()["cause"]
+    assert not (rig.root / "fake" / "started").exists()
+
+
+@pytest.mark.parametrize(
+    "image", [f"{NAME}:1", "/shared/verl.tar", f"/shared/x@{DIGEST}", "verl.cpu:latest", f"a/b@{DIGEST} "]
+)
+def test_a_node_takes_nothing_that_launch_sh_did_not_pin(rig: Rig, key: Path, image: str) -> None:
+    done = rig.node(VERLJOB_IMAGE=image, VERLJOB_REQUIRE_SIGNATURE=str(key))
+
+    assert done.returncode == 77
+    assert calls(rig) == []
+    assert "launch.sh verified none for VERLJOB_IMAGE=" in rig.verdict()["cause"]
+
+
+def test_a_dry_run_says_what_would_be_verified_and_asks_nobody(rig: Rig, key: Path) -> None:
+    done = launch(rig, key, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_HOME=str(CHECKOUT))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"# {NAME}:1 is first verified with the key {key} by cosign, and run by its digest\n" in done.stdout
+    assert not (rig.root / "fake" / "cosign.argv").exists()
