@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from verl_node import rollout
 
 ENTRYPOINTS = Path(__file__).parents[3] / "entrypoints"
