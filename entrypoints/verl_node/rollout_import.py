@@ -70,12 +70,15 @@ def _asked_by_us(error: ImportError) -> bool:
 
 def _missing(error: ImportError) -> dict[str, str]:
     names = [each.name for each in _chain(error) if isinstance(each, ImportError) and each.name]
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    wanted_by = [f"{frame.filename}:{frame.lineno}" for frame in frames if Path(frame.filename) != Path(__file__)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
+    ]
     return {
         "rollout": "missing",
         "module": names[-1] if names else "",
-        "wanted_by": wanted_by[-1] if wanted_by else "",
+        "wanted_by": f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
         "said": str(error),
     }
 

@@ -76,7 +76,9 @@ def test_an_engine_that_is_not_installed_is_named(site: Path) -> None:
     (site / "vllm" / "engine.py").unlink()
     (site / "vllm").rename(site / "gone")
 
-    assert told(site, "vllm", "async")["module"] == "vllm"
+    found = told(site, "vllm", "async")
+
+    assert (found["module"], found["wanted_by"]) == ("vllm", "")
 
 
 def test_the_server_is_imported_for_server_mode_alone(site: Path) -> None:
