@@ -36,7 +36,8 @@ from tests.image import services
 FOLDER = context.ROOT / ".build" / "bench" / "cold"
 NAME = "verljob-bench-cold"
 CPU = Catalog.read().find("cpu")
-BUILDERS = ("setuptools", "wheel")  # what pip asks an index for where it builds in an environment of its own
+# The plain build isolates its builds: pip asks the index for the newest of these.
+BUILDERS = ("setuptools", "wheel")
 PASSWORDS = {"index": "index", "apt": "apt", "proxy": "proxy"}
 SECRETS = (
     "--mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources --mount=type=secret,id=pip"
@@ -69,6 +70,7 @@ def download(files: Path) -> None:
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(new)]
     subprocess.run([*pip, "--require-hashes", "-r", str(lock.path(CPU))], check=True)
     subprocess.run([*pip, *BUILDERS], check=True)
+    subprocess.run([*pip, "--require-hashes", "-r", str(context.TEMPLATES / "build-tools.txt")], check=True)
     missing = set(lock.locked(CPU)) - {services.Handler.of(each.name) for each in new.iterdir()}
     if missing:
         raise SystemExit(f"pip downloaded no file of {', '.join(sorted(missing))}, which the lock names")

@@ -3,7 +3,8 @@
 ``record``   before anything is installed: writes what is protected with its version, place and files, and what of the
              lock is left to install
 ``install``  installs that, each file by its hash and nothing for its dependencies: the lock has them all; what it
-             installed is in requirements.txt then, and is compiled by compile.py
+             installed is in requirements.txt then, and is compiled by compile.py. Nothing but a line marked ``# sdist``
+             is built, and that with the tools of build-tools.txt alone: no index decides what code a build runs
 ``verify``   after everything: ends the build when a protected package changed all the same, when a pin is not what is
              installed, when pip finds a conflict that the base did not have, or when an import fails
 
@@ -20,11 +21,16 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
 FOLDER = Path("/opt/verljob/guard")
 COMPLAINT = r"\S+ \S+ (?:has requirement|requires) "
+BUILD_TOOLS = Path(__file__).with_name("build-tools.txt")
+SDIST = "# sdist"  # how images/lock.py marks a package that has no wheel
 # A stand-in base (tests/image/standins) lists here the modules that its stubs cannot carry.
 STUBBED = Path("/opt/standin/cannot-import")
 
@@ -141,8 +147,12 @@ def install(*locks: Path, wanted: list[str] | None = None) -> None:
         left = [lines[name_of(line)] for line in left]
     moved: dict[str, str] = {}
     while left:
-        _write("requirements.txt", left)
-        pip(["install", "--no-compile", "--no-deps", "--require-hashes", "-r", str(FOLDER / "requirements.txt")])
+        with tempfile.TemporaryDirectory() as folder:
+            sdists = [line for line in left if line.endswith(SDIST)]
+            wheels = build(sdists, Path(folder)) if sdists else []
+            _write("requirements.txt", [*(line for line in left if line not in sdists), *wheels])
+            only = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--find-links", folder]
+            pip(["install", "--no-compile", *only, "-r", str(FOLDER / "requirements.txt")])
         moved.update({name_of(line): line for line in left})
         wrong = {asked_by(line) for line in conflicts() if line not in before["conflicts"]}
         left = [lines[name] for name in sorted(wrong - set(moved) - set(before["protected"])) if name in lines]
@@ -151,9 +161,35 @@ def install(*locks: Path, wanted: list[str] | None = None) -> None:
     _write("requirements.txt", list(moved.values()))
 
 
-def pip(words: list[str]) -> None:
+def build(sdists: list[str], folder: Path) -> list[str]:
+    """Build a wheel of each into ``folder``; the lines that install these wheels by their own hashes.
+
+    Isolated, pip would fetch each one's build requirements from the index, by no hash, and run them.
+    """
+    (folder / "sdists.txt").write_text("\n".join(sdists) + "\n", encoding="utf-8")
+    with build_tools() as tools:
+        here = ["--no-build-isolation", "--use-pep517", "--no-cache-dir", "--wheel-dir", str(folder)]
+        pip(["wheel", "--no-deps", "--require-hashes", *here, "-r", str(folder / "sdists.txt")], tools)
+    hashes = {
+        canonical(wheel.name.split("-")[0]): hashlib.sha256(wheel.read_bytes()).hexdigest()
+        for wheel in folder.glob("*.whl")
+    }
+    return [f"{line.split()[0]} --hash=sha256:{hashes[name_of(line)]}" for line in sdists]
+
+
+@contextmanager
+def build_tools() -> Iterator[dict[str, str]]:
+    """The variables of a pip that builds with the tools of build-tools.txt."""
+    with tempfile.TemporaryDirectory() as tools:
+        hashed = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(BUILD_TOOLS)]
+        pip(["install", "--quiet", "--no-compile", "--target", tools, *hashed])
+        yield {"PYTHONPATH": os.pathsep.join(filter(None, [tools, os.environ.get("PYTHONPATH", "")]))}
+
+
+def pip(words: list[str], variables: dict[str, str] | None = None) -> None:
     """Run the image's pip; a constraint of the base would have to have hashes, too."""
     environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+    environment.update(variables or {})
     done = subprocess.run([sys.executable, "-m", "pip", *words], env=environment, check=False)
     if done.returncode:
         sys.exit(f"guard: pip {' '.join(words)} ended with {done.returncode}")

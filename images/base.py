@@ -16,6 +16,7 @@ from images.process import run
 DEBIAN = "docker.io/library/debian:bookworm-slim"
 MADE = "verljob-base:bookworm"
 DEBIAN_MIRROR = "http://deb.debian.org/debian"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")  # of the package debian-archive-keyring
 PULL_TIMEOUT_S = 1800.0
 
 
@@ -23,7 +24,7 @@ def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None,
     """A reference of Debian bookworm that the daemon has: ``reference`` itself, or ``made``.
 
     Looked for in this order: either of them on this machine, a pull of ``reference``, debootstrap into ``made`` (about
-    90 s and 200 MB; needs root and the package debootstrap).
+    90 s and 200 MB; needs root and the packages debootstrap and debian-archive-keyring).
     """
     if present(here := known(reference, made)):
         return here
@@ -64,9 +65,16 @@ def pull(engine: Engine, reference: str) -> None:
 
 
 def _debootstrap(engine: Engine, made: str, mirror: str) -> None:
+    """Make the base of packages that Debian's keys signed: the mirror is asked over http."""
+    if not KEYRING.exists():
+        raise ImageError(
+            f"{KEYRING} is missing, and without it debootstrap would take any package that {mirror} or the network "
+            "answers with. `apt-get install debian-archive-keyring`, and I make the base."
+        )
     with tempfile.TemporaryDirectory(prefix="verljob-base-") as folder:
         root = Path(folder) / "root"
-        run(["debootstrap", "--variant=minbase", "bookworm", str(root), mirror])
+        signed = ["--force-check-gpg", f"--keyring={KEYRING}"]
+        run(["debootstrap", *signed, "--variant=minbase", "bookworm", str(root), mirror])
         # The packages' archives and indexes are of no use in an image.
         leave_out = ["--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*"]
         with subprocess.Popen(["tar", "-C", str(root), *leave_out, "-c", "."], stdout=subprocess.PIPE) as tar:

@@ -114,7 +114,8 @@ def inputs(spec: ImageSpec) -> dict[str, str]:
     """What decides which files a build of this cell downloads, each as a hash."""
     torch = spec.installs.get("torch", "")
     apart = [wheels.pinned(torch, spec.python, spec.machine) if torch else [], *map(asdict, spec.replaces.values())]
-    sources = json.dumps([render.bundle(spec), torch, apart, apt.text(spec)], sort_keys=True)
+    tools = (render.TEMPLATES / "build-tools.txt").read_text(encoding="utf-8")
+    sources = json.dumps([render.bundle(spec), torch, apart, apt.text(spec), tools], sort_keys=True)
     locked = lock.path(spec)
     return {
         "set of sources": hashlib.sha256(sources.encode()).hexdigest(),

@@ -16,7 +16,7 @@ from images.staging import Staging
 ROOT = Path(__file__).resolve().parent.parent
 STAGED = ROOT / ".build" / "images"
 TEMPLATES = ROOT / "dockerfiles"
-STEPS = ("guard.py", "compile.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
+STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
 PYCACHE = "__pycache__"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 

@@ -32,6 +32,7 @@ else:
     import tomli as tomllib
 
 LOCKS = Path(__file__).with_name("locks")
+SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
 RESOLVERS = 8  # they wait for the index more than they compute
 OF_CUDA = ("nvidia-", "cuda-", "triton")
 # What wheels the C library of a distribution can load, for uv's --python-platform.
@@ -105,9 +106,10 @@ def without_base(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> I
         name = canonicalize_name(each["name"])
         if name in given["left to the base"] or name.startswith(OF_CUDA):
             continue
-        files = each.get("wheels") or [each["sdist"]]
-        hashes = sorted({file["hashes"]["sha256"] for file in files})
-        yield " ".join([f"{name}=={each['version']}", *(f"--hash=sha256:{value}" for value in hashes)])
+        wheels = each.get("wheels")
+        hashes = sorted({file["hashes"]["sha256"] for file in wheels or [each["sdist"]]})
+        mark = [] if wheels else [f" {SDIST}"]
+        yield " ".join([f"{name}=={each['version']}", *(f"--hash=sha256:{value}" for value in hashes), *mark])
 
 
 def locked(spec: ImageSpec) -> dict[str, str]:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from images import apt, bases, lock, metadata, wheels
 from images.catalog import Catalog
+from images.context import TEMPLATES
 from images.errors import ImageError, NotPinned
 from images.spec import ImageSpec
 
-LINE = re.compile(r"[a-z0-9-]+==\S+( --hash=sha256:[0-9a-f]{64})+$")
+LINE = re.compile(rf"[a-z0-9-]+==\S+( --hash=sha256:[0-9a-f]{{64}})+(  {lock.SDIST})?$")
+BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 PIN = re.compile(r"[a-z0-9.+-]+ \S+ [0-9a-f]{64}$")
 COMMIT = re.compile(r"[0-9a-f]{40}$")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
@@ -74,6 +76,7 @@ def update(catalog: Catalog) -> Iterator[str]:
 
 
 def _wrong(specs: Iterable[ImageSpec]) -> Iterator[str]:
+    yield from _unpinned(BUILD_TOOLS)
     for spec in specs:
         if spec.base_digest and not DIGEST.match(spec.base_digest):
             yield f"{spec.base}: {spec.base_digest!r} is no digest"
@@ -84,7 +87,7 @@ def _wrong(specs: Iterable[ImageSpec]) -> Iterator[str]:
         if not path.is_file():
             yield f"{spec.variant}: {path.name} is missing: `invoke lock --variant {spec.variant}`"
             continue
-        yield from (f"{path.name}: not by version and sha256: {line}" for line in _lines(path) if not LINE.match(line))
+        yield from _unpinned(path)
         text = apt.text(spec)
         if text and not apt.covers(spec):
             yield f"{apt.path(spec).name} lacks a package of {' '.join(spec.apt_packages)}: `invoke pins --update`"
@@ -96,6 +99,10 @@ def _left_over(specs: Iterable[ImageSpec]) -> Iterator[str]:
     wanted = {lock.path(spec) for spec in specs}
     for path in set(lock.LOCKS.iterdir()) - wanted:
         yield f"{path.name} is the lock of no cell: `invoke lock` removes it"
+
+
+def _unpinned(path: Path) -> Iterator[str]:
+    yield from (f"{path.name}: not by version and sha256: {line}" for line in _lines(path) if not LINE.match(line))
 
 
 def _lines(path: Path) -> list[str]:

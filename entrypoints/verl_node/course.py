@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from verl_node import inspection, preparation, progress, stacks, training
+from verl_node import inspection, preparation, progress, rollout, stacks, training
 from verl_node.control.head import Peers
 from verl_node.errors import InputUnavailable
 from verl_node.gpu_use import Watch
 from verl_node.node import Node
 from verl_node.result import Verdict
+from verl_node.rollout import RolloutImport
 from verl_node.saves import Saves
 from verl_node.steps import Steps
 from verl_node.wait import Deadline, until
@@ -27,14 +28,15 @@ class Course:
         self._saves = Saves(plan.training.checkpoints, plan.run_dir, node.journal.note)
         self._sound = asyncio.Event()
         self._inspected = asyncio.Event()
+        self._rollout = RolloutImport(node.host, node.journal.note)
 
     def watchers(self) -> list[Coroutine[Any, Any, None]]:
         """Return what goes on beside the cluster's forming and the training itself.
 
-        That is the look at the configuration, the watch over checkpoints, and the ear for Slurm's notice that the time
-        is over.
+        That is the look at the configuration, the import of the rollout, the watch over checkpoints, and the ear for
+        Slurm's notice that the time is over.
         """
-        return [self._inspect(), self._saves.watch(), self._saves.until_time_is_over()]
+        return [self._inspect(), self._rollout.watch(), self._saves.watch(), self._saves.until_time_is_over()]
 
     async def _inspect(self) -> None:
         """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
@@ -48,15 +50,17 @@ class Course:
     async def prepare(self) -> None:
         """Prepare here first, then everywhere: with a shared cache the others only find what is there.
 
-        Here what is prepared is also held against the configuration, which verl itself may be reading meanwhile.
-        Raises InputUnavailable.
+        Here what is prepared is also held against the configuration, which verl itself may be reading meanwhile. Nobody
+        waits for the import of the rollout: what it finds ends the training, too. Raises InputUnavailable.
         """
         await self._sound.wait()
         settings = self.node.settings
         deadline = Deadline(settings.prepare_timeout_s)
+        imported = rollout.words(self.plan.configuration, self.plan.module)
+        self._rollout.begin(imported, self.node.ray_environment("", self.plan.training.env))
         here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
         await preparation.run(here, settings.environ, journal=self.node.journal, deadline=deadline)
-        self.peers.tell("prepare", argv=self.plan.prepare)
+        self.peers.tell("prepare", argv=self.plan.prepare, rollout=imported)
         if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
             late = ", ".join(self.peers.roll.without("prepared"))
             raise InputUnavailable(

@@ -3,7 +3,7 @@
 NodeError
 ├── BadSettings            64  wrong settings
 ├── BadTrainingConfig      65  the training configuration is wrong
-├── InputUnavailable       66  data or model not available
+├── InputUnavailable       66  data, model or a module of the rollout not available
 ├── CheckFailed            69  a health check failed
 ├── RayNotStarted          71  Ray did not start
 ├── ClusterNotFormed       75  the cluster did not form in time (worth a requeue)
@@ -49,7 +49,7 @@ class BadTrainingConfig(NodeError):
 
 
 class InputUnavailable(NodeError):
-    """A data set or a model is neither here nor to be fetched."""
+    """A data set or a model is neither here nor to be fetched, or a module of the rollout cannot be imported."""
 
     code = 66
 

@@ -42,6 +42,11 @@ class Plan:
         """Where the resolved configuration is kept, for prepare and for people."""
         return self.run_dir / "configuration.json"
 
+    @property
+    def module(self) -> str:
+        """The module of the trainer."""
+        return self.training.argv[2]  # python3 -m MODULE
+
 
 def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
     """Return what the recipe means here, None for a cluster that stays.

@@ -17,6 +17,7 @@ from verl_node.gpu_use import Watch
 from verl_node.node import Node
 from verl_node.ray_process import Ray
 from verl_node.result import Verdict
+from verl_node.rollout import RolloutImport
 from verl_node.wait import Deadline, unless
 
 
@@ -77,6 +78,7 @@ class _Worker:
         self.orders: asyncio.Queue[Message] = asyncio.Queue()
         self.ended = False
         self.gpus = Watch(node.gpu_use)
+        self.rollout = RolloutImport(node.host, node.journal.note)
 
     def pass_on(self, event: Event) -> None:
         """Send an event of this node to the head."""
@@ -117,9 +119,10 @@ class _Worker:
         )
         told = {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]}  # for ray_hook.py
         ray.start(argv, told, self.node.settings.ray_temp_dir)
-        return await unless(ray.watch(), self.gpus.follow(), story=self._serve(ray))
+        watchers = [ray.watch(), self.gpus.follow(), self.rollout.watch()]
+        return await unless(*watchers, story=self._serve(ray, self.node.ray_environment("", order["env"])))
 
-    async def _serve(self, ray: Ray) -> Verdict:
+    async def _serve(self, ray: Ray, training_env: dict[str, str]) -> Verdict:
         while True:
             order = await self.orders.get()
             if order["kind"] == "formed":
@@ -134,6 +137,7 @@ class _Worker:
             elif order["kind"] == "stacks":
                 await self._write_stacks(order["number"])
             elif order["kind"] == "prepare":
+                self.rollout.begin(order["rollout"], training_env)
                 deadline = Deadline(self.node.settings.prepare_timeout_s)
                 environ = self.node.settings.environ
                 await preparation.run(order["argv"], environ, journal=self.node.journal, deadline=deadline)

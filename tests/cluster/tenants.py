@@ -77,8 +77,10 @@ class Tenant:
         return {Listener(address, int(port, 16)) for address, port in ours}
 
 
-def as_neighbour(cluster: Cluster, node: str, image: str, script: str, *arguments: str) -> Output:
+def as_neighbour(
+    cluster: Cluster, node: str, image: str, script: str, *arguments: str, user: str = "neighbour", uid: int = 2002
+) -> Output:
     """Python beside the jobs of a node, in a container of the second account's own."""
-    words = ["docker", "run", "--rm", "--network", "host", "--user", "2002", "--entrypoint", "python3", image]
+    words = ["docker", "run", "--rm", "--network", "host", "--user", str(uid), "--entrypoint", "python3", image]
     line = shlex.join([*words, "-c", script, *arguments])
-    return cluster.host(node).run(["bash", "-c", line], user="neighbour", check=False)
+    return cluster.host(node).run(["bash", "-c", line], user=user, check=False)

@@ -38,3 +38,16 @@ def test_a_missing_node_fails_the_job_at_its_deadline_and_is_named(
 
     assert (job.state, job.code) == ("FAILED", 75), launch.last_words()
     assert "n2" in launch.result()["cause"]
+
+
+def test_a_rollout_that_this_image_cannot_import_ends_the_job_with_66_before_a_step(
+    cluster: Cluster, environment: dict[str, str]
+) -> None:
+    launch = submit(cluster, ["demo_cpu", "actor_rollout_ref.rollout.name=vllm"], environment=environment)
+    job = launch.wait(240)
+
+    result = launch.result()
+    assert (job.state, job.code) == ("FAILED", 66), launch.last_words()
+    assert (result["stage"], result["host"]) in {("rollout", "n1"), ("rollout", "n2")}
+    assert "The rollout vllm needs the module vllm, which cannot be imported on n" in result["cause"]
+    assert leftovers(cluster) == {}

@@ -11,29 +11,32 @@ from pathlib import Path
 
 import stub_wheel
 
+from images import context
 from images.build import build
 from images.bundle import Bundle
 from images.catalog import Catalog
+from images.process import run
 from images.site import Site
 from images.spec import ImageSpec
 
 VERSIONS = {"torch": "2.13.0", "verl": "0.9.1", "ray": "2.60.0"}
-# What the template tidies up has to be there. `source-only` has no wheel: its build asks for `stub-builder`, and notes
-# which network interfaces it sees.
+# What the template tidies up has to be there. `source-only` has no wheel: its build would take any setuptools, of which
+# the index has a newer one than build-tools.txt names, and notes which network interfaces it sees.
 STUBS = {"verl": "0.9.1", "ray": "2.60.0", "sympy": "1.0", "networkx": "1.0"}
 BACKEND = """
-import socket, stub_builder, zipfile
+import setuptools, socket, zipfile
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     with zipfile.ZipFile(f"{folder}/source_only-1.0-py3-none-any.whl", "w") as wheel:
         info = "source_only-1.0.dist-info"
-        wheel.writestr("source_only.py", f"INTERFACES = {[name for _, name in socket.if_nameindex()]}\\n")
+        wheel.writestr("source_only.py", f"INTERFACES = {[name for _, name in socket.if_nameindex()]}\\n"
+            f"BUILT_WITH = {setuptools.__version__!r}\\n")
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: source-only\\nVersion: 1.0\\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr(f"{info}/RECORD", "source_only.py,,\\n")
     return "source_only-1.0-py3-none-any.whl"
 """
-PYPROJECT = '[build-system]\nrequires = ["stub-builder==1.0"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+PYPROJECT = '[build-system]\nrequires = ["setuptools>=40.8.0"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
 
 def spec() -> ImageSpec:
@@ -47,7 +50,9 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
     for each in (files, wheelhouse):
         each.mkdir()
     locked = {f"{name}=={version}": stub_wheel.write(files, name, version) for name, version in STUBS.items()}
-    stub_wheel.write(files, "stub-builder", "1.0")
+    hashed = ["--no-deps", "--require-hashes", "-r", str(context.TEMPLATES / "build-tools.txt")]
+    run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(files), *hashed])
+    stub_wheel.write(files, "setuptools", "999.0")
     module = {"torch/__init__.py": "", "torch/bin/torch_shm_manager": ""}
     torch = stub_wheel.write(wheelhouse, "torch", f"{VERSIONS['torch']}+cpu", module)
     torch.rename(wheelhouse / torch.name.replace("py3-none-any", "cp311-cp311-linux_x86_64"))
@@ -59,7 +64,8 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
             archive.addfile(member, io.BytesIO(text.encode()))
     locked["source-only==1.0"] = files / "source_only-1.0.tar.gz"
     hashes = {each: hashlib.sha256(path.read_bytes()).hexdigest() for each, path in locked.items()}
-    lock.write_text("".join(f"{each} --hash=sha256:{digest}\n" for each, digest in hashes.items()))
+    marks = {each: "" if path.suffix == ".whl" else "  # sdist" for each, path in locked.items()}
+    lock.write_text("".join(f"{each} --hash=sha256:{hashes[each]}{marks[each]}\n" for each in locked))
     return files, lock
 
 

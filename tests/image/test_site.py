@@ -85,6 +85,18 @@ def test_mirror_index_and_proxy_are_what_the_build_asks(built: SimpleNamespace, 
     assert "eth0" in interfaces(daemon, TAG)
 
 
+def test_a_source_is_built_with_the_tools_of_a_hash_not_with_the_newest(
+    built: SimpleNamespace, daemon: DockerClient
+) -> None:
+    pinned = (context.TEMPLATES / "build-tools.txt").read_text().splitlines()[-1].split()[0]
+
+    program = "import source_only; print(source_only.BUILT_WITH)"
+    told = daemon.containers.run(TAG, ["python3", "-c", program], remove=True).decode()
+
+    assert f"setuptools=={told.strip()}" == pinned
+    assert not [each.path for each in built.asked if "setuptools-999" in each.path]
+
+
 def test_no_secret_is_in_a_layer_the_history_or_a_label(built: SimpleNamespace, daemon: DockerClient) -> None:
     image = daemon.images.get(TAG)
 
@@ -145,7 +157,8 @@ def test_a_bundle_holds_what_the_build_would_download_and_no_secret(carried: Pat
     names = {str(path.relative_to(carried)).split("_")[0].split("-")[0] for path in files}
 
     assert {"base.tar", "bundle.json", "debs/tini", "debs/Packages", "wheels/torch", "wheels/ray"} <= names
-    assert {"wheels/source", "wheels/stub"} <= names, "a package without a wheel, and what its build asks for"
+    assert {"wheels/source", "wheels/setuptools"} <= names, "a package without a wheel, and what builds it"
+    assert not list(carried.glob("wheels/setuptools-999*"))
     assert {path.name: told for path in files if (told := found(path.read_bytes()))} == {}
 
 

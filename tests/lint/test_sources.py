@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,3 +71,12 @@ def test_the_dockerfile_that_collects_a_bundle_passes_hadolint(variant: str, tmp
     (tmp_path / "Dockerfile").write_text(render.bundle(Catalog.read().variants[variant]))
 
     assert finds_nothing("hadolint", tmp_path / "Dockerfile")
+
+
+def test_workflows_take_actions_by_commit() -> None:
+    # A tag of an action can be moved; the version stands beside the commit for whoever reads it.
+    workflows = [*(CHECKOUT / ".github/workflows").glob("*.y*ml")]
+    used = [line.strip() for path in workflows for line in path.read_text().splitlines() if "uses:" in line]
+
+    assert used
+    assert [line for line in used if not re.fullmatch(r"- uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*", line)] == []

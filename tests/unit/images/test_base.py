@@ -56,15 +56,27 @@ def test_where_no_registry_answers_debootstrap_makes_the_debian(
     made = tmp_path / "bin/debootstrap"
     made.parent.mkdir()
     made.write_text(
-        f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nmkdir -p "$3/etc" && echo 12 > "$3/etc/debian_version"\n'
+        f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nmkdir -p "$5/etc" && echo 12 > "$5/etc/debian_version"\n'
     )
     made.chmod(0o755)
+    (tmp_path / "keys.gpg").touch()
+    monkeypatch.setattr(base, "KEYRING", tmp_path / "keys.gpg")
     monkeypatch.setenv("PATH", str(made.parent), prepend=":")
 
     assert base.ensure(mirror="http://mirror/debian", engine=engine) == base.MADE
     assert "./etc/debian_version" in (tmp_path / "imported").read_text().split()
     assert (tmp_path / "asked").read_text().split()[-1] == "http://mirror/debian"
-    assert "bookworm" in (tmp_path / "asked").read_text()
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"--force-check-gpg --keyring={tmp_path}/keys.gpg --variant=minbase bookworm ")
+
+
+def test_without_debians_keys_no_base_is_made(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(base, "present", lambda _: False)
+    monkeypatch.setattr(base.shutil, "which", lambda _: "/bin/false")
+    monkeypatch.setattr(base, "KEYRING", tmp_path / "none.gpg")
+
+    with pytest.raises(ImageError, match=r"none\.gpg is missing.*apt-get install debian-archive-keyring"):
+        base.ensure(engine=engine)
 
 
 def test_without_registry_and_debootstrap_both_fixes_are_named(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import tarfile
-import zipfile
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import collect
 import pytest
 
 from images import bundle, bundling, render
@@ -121,6 +118,15 @@ def test_a_bundle_asks_for_the_packages_of_the_dockerfile(spec: ImageSpec) -> No
     assert f"sh /apt.sh /apt.txt {packages}\n" in render.dockerfile(spec)
 
 
+def test_a_bundle_of_other_build_tools_is_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = bundle.inputs(CPU)
+    shutil.copytree(render.TEMPLATES, tmp_path / "dockerfiles", ignore=shutil.ignore_patterns("rendered"))
+    (tmp_path / "dockerfiles/build-tools.txt").write_text("setuptools==1 --hash=sha256:0\n")
+    monkeypatch.setattr(render, "TEMPLATES", tmp_path / "dockerfiles")
+
+    assert bundle.inputs(CPU)["set of sources"] != before["set of sources"]
+
+
 def test_a_folder_with_something_in_it_is_no_place_for_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
@@ -156,30 +162,3 @@ def test_a_source_is_carried_by_its_commit_and_found_in_place_of_its_repository(
 
     assert (tmp_path / "src/file").read_text() == "first"
     assert run([*there, "rev-parse", "HEAD"]).strip() == first
-
-
-def archive_of(folder: Path, kind: str, files: dict[str, str]) -> Path:
-    path = folder / f"x-1.{kind}"
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as made:
-            for name, text in files.items():
-                made.writestr(name, text)
-        return path
-    with tarfile.open(path, "w:gz") as made_tar:
-        for name, text in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            made_tar.addfile(member, io.BytesIO(text.encode()))
-    return path
-
-
-@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-def test_what_the_build_of_a_source_asks_for_is_read_from_its_own_project_file(tmp_path: Path, kind: str) -> None:
-    project = {"x-1/pyproject.toml": '[build-system]\nrequires = ["flit==3"]', "x-1/tests/pyproject.toml": "x"}
-
-    assert collect.asked_by_build(archive_of(tmp_path, kind, project)) == ["flit==3"]
-    assert collect.asked_by_build(archive_of(tmp_path, kind, {"x-1/setup.py": ""})) == ["setuptools>=40.8.0", "wheel"]
-    assert collect.asked_by_build(archive_of(tmp_path, kind, {"x-1/pyproject.toml": "[tool.x]"})) == [
-        "setuptools>=40.8.0",
-        "wheel",
-    ]

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import guard
 import pytest
 
 from images import lock
@@ -57,11 +58,21 @@ def test_a_lock_leaves_out_what_the_base_brings_or_the_build_replaces(uv: Path, 
     assert names == ["aiohttp", "antlr4-python3-runtime"]
 
 
-def test_a_line_has_the_hashes_of_the_wheels_that_fit_else_of_the_source(uv: Path, tmp_path: Path) -> None:
+def test_a_line_has_the_hashes_of_the_wheels_that_fit_else_of_the_source_and_a_mark(uv: Path, tmp_path: Path) -> None:
     lines = lock.write(CATALOG.variants["rocm6.2"], tmp_path).read_text().splitlines()
 
     assert "aiohttp==3.14.5 --hash=sha256:a1 --hash=sha256:b2" in lines
-    assert "antlr4-python3-runtime==4.9.3 --hash=sha256:c3" in lines
+    assert "antlr4-python3-runtime==4.9.3 --hash=sha256:c3  # sdist" in lines
+    assert lock.SDIST == guard.SDIST
+
+
+def test_of_all_locks_one_package_alone_has_no_wheel() -> None:
+    # The guard takes nothing else from an index but wheels: a line that lacks the mark ends the build.
+    lines = [line for path in lock.LOCKS.glob("*.txt") for line in path.read_text().splitlines()]
+    marked = {line for line in lines if not line.startswith("#") and "#" in line}
+
+    assert {guard.name_of(line) for line in marked} == {"antlr4-python3-runtime"}
+    assert all(line.endswith(f"  {guard.SDIST}") for line in marked)
 
 
 def test_a_lock_is_resolved_for_the_images_python_with_what_its_base_needs(uv: Path, tmp_path: Path) -> None:

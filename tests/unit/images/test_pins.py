@@ -77,6 +77,14 @@ def test_packages_of_the_distribution_that_are_not_all_pinned_are_told(own_locks
         pins.check(of(replace(CPU, apt_packages=[*CPU.apt_packages, "gdb"]), ROCM))
 
 
+def test_a_build_tool_without_a_hash_is_told(monkeypatch: pytest.MonkeyPatch, own_locks: Path, tmp_path: Path) -> None:
+    (tmp_path / "build-tools.txt").write_text("setuptools==80.10.2\n")
+    monkeypatch.setattr(pins, "BUILD_TOOLS", tmp_path / "build-tools.txt")
+
+    with pytest.raises(NotPinned, match=r"build-tools\.txt: not by version and sha256: setuptools==80\.10\.2"):
+        pins.check(of(CPU, ROCM))
+
+
 def test_every_base_of_debian_is_pinned_by_version_and_hash_for_every_machine() -> None:
     for spec in CATALOG.variants.values():
         assert apt.covers(spec) == (spec.platform == "cpu")
