@@ -18,6 +18,7 @@ _main() {
 }
 
 _stay() {
+    ulimit -c 0 # a core would hold the job's token, here and in what runs without an engine
     node::begin
     hostcheck::begin
     image::bring

@@ -55,17 +55,20 @@ ports::_held() {
     ! $free
 }
 
-# Sets PORTS_BUSY to the ports on which something listens, whoever it is.
+# Sets PORTS_BUSY to the ports on which something listens, whoever it is. A file is read at once: by lines it takes the kernel
+# as long as the square of its connections, and any account may leave thousands.
 ports::_listening() {
-    local file local_address state port
+    local file line port
+    local -a lines
     PORTS_BUSY=()
     for file in /proc/net/tcp /proc/net/tcp6; do
         [[ -r $file ]] || continue
-        while read -r _ local_address _ state _; do
-            [[ $state == 0A ]] || continue
-            printf -v port %d "0x${local_address##*:}"
+        mapfile -t lines < "$file"
+        for line in ${lines[@]+"${lines[@]}"}; do
+            [[ $line == *' 0A '* && $line =~ ^\ *[0-9]+:\ [0-9A-F]+:([0-9A-F]{4})\ [0-9A-F:]+\ 0A\  ]] || continue
+            printf -v port %d "0x${BASH_REMATCH[1]}"
             ((port < PORTS_LOW || port > PORTS_HIGH)) || PORTS_BUSY+=("$port")
-        done < "$file"
+        done
     done
 }
 

@@ -22,7 +22,7 @@ watch::hear() {
         read -r -u 4 id code
         STEP_HEARD+=("$id")
         STEP_HEARD_AT=${STEP_HEARD_AT:-$SECONDS}
-        ((code != 0)) || STEP_TIMES=$WATCH_WELL_TIMES
+        [[ $code != 0 ]] || STEP_TIMES=$WATCH_WELL_TIMES
     done
 }
 
