@@ -43,6 +43,7 @@ launch::_settings() {
     export VERLJOB_RUNTIME=${VERLJOB_RUNTIME:-docker}
     [[ -r $VERLJOB_HOME/slurm/runtimes/$VERLJOB_RUNTIME.sh ]] \
         || fail 64 "no runtime '$VERLJOB_RUNTIME'" "VERLJOB_RUNTIME names a file of slurm/runtimes"
+    require_numbers VERLJOB_PULL_TIMEOUT_S SLURM_JOB_ID SLURM_JOB_END_TIME SLURM_RESTART_COUNT
     [[ ${VERLJOB_PULLS:-16} =~ ^[1-9][0-9]*$ ]] || fail 64 "VERLJOB_PULLS is '$VERLJOB_PULLS'" "set it to a whole number from 1, or unset it"
     launch::_patience VERLJOB_SILENCE_S 60
     launch::_patience VERLJOB_STALL_S 20

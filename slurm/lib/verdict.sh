@@ -24,6 +24,15 @@ fail() {
     exit "$1"
 }
 
+# usage: require_numbers NAME...
+# Ends with 64 where one of these variables is set and no whole number: bash runs code in a value that it counts with.
+require_numbers() {
+    local name
+    for name in "$@"; do
+        [[ ${!name:-0} =~ ^(0|[1-9][0-9]{0,17})$ ]] || fail 64 "$name is '${!name}'" "set it to a whole number, or unset it"
+    done
+}
+
 # usage: verdict::write FILE
 # By rename, so that a reader on another node sees the whole verdict or none.
 verdict::write() {

@@ -59,7 +59,8 @@ def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
 def test_only_blocks_that_nobody_holds_are_tidied_up(rig: Rig) -> None:
     smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "32512 32767 3 0")
     reserve(rig, smaller)  # nobody gives it back
-    done = reserve(rig, f'{TAKE}\nbefore=("$VERLJOB_PORTS_FOLDER"/*); (ports::tidy); ls $VERLJOB_PORTS_FOLDER; echo ${{#before[@]}}')
+    count = 'before=("$VERLJOB_PORTS_FOLDER"/*); (ports::tidy); ls "$VERLJOB_PORTS_FOLDER"; echo ${#before[@]}'
+    done = reserve(rig, f"{TAKE}\n{count}")
     reserve(rig, "ports::tidy")
 
     block, left, before = done.stdout.split()

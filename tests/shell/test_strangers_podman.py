@@ -1,4 +1,4 @@
-"""Podman's processes are looked for among the account's own: a stranger's command line has nothing killed, hung or delayed."""
+"""Podman's processes are looked for among the account's own: a stranger's have nothing killed, hung or delayed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.shell.rig import Rig
 
 pytestmark = strangers.needs_root
 NAME = f"verljob-{os.getuid()}-20-1-0"
-SHOWN = "printf 'busy=%s init=%s others=%s\\n' \"$CONMON_BUSY\" \"$CONMON_INIT\" \"$CONMON_OTHERS\""
+SHOWN = 'printf \'busy=%s init=%s others=%s\\n\' "$CONMON_BUSY" "$CONMON_INIT" "$CONMON_OTHERS"'
 NOTHING = "busy= init= others=\n"
 
 
@@ -60,9 +60,7 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
 @pytest.mark.parametrize("made", ["echo -1 > pause.pid", "mkfifo pause.pid", "ln -s /proc/self/stat pause.pid"])
 def test_the_process_of_leave_is_ended_by_no_file_of_a_stranger(rig: Rig, place: Path, made: str) -> None:
     strangers.does(made, place)
-    script = (
-        f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman_leave::_end_pause\necho well'
-    )
+    script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman_leave::_end_pause\necho well'
 
     done = rig.source("say conmon podman_leave", script)
 

@@ -174,8 +174,9 @@ def test_a_crowd_of_two_accounts_and_sizes_never_gets_one_port_twice(rig: Rig, f
     jobs = [
         subprocess.Popen(
             [*(strangers.AS_STRANGER.split() if index % 4 < 2 else []), "bash", job, str(size), out / str(index)],
-            env=environment, stdin=subprocess.PIPE,
-        )  # fmt: skip
+            env=environment,
+            stdin=subprocess.PIPE,
+        )
         for index, size in enumerate(sizes)
     ]
     deadline = time.monotonic() + 20
@@ -186,6 +187,6 @@ def test_a_crowd_of_two_accounts_and_sizes_never_gets_one_port_twice(rig: Rig, f
     for process in jobs:
         process.communicate(b"\n")
 
-    blocks = sorted(tuple(map(int, path.read_text().split())) for path in out.iterdir())
+    blocks = sorted([int(port) for port in path.read_text().split()] for path in out.iterdir())
     assert len(blocks) >= len(jobs) - 2  # sizes that do not divide one another leave gaps
-    assert all(before[1] < after[0] for before, after in zip(blocks, blocks[1:], strict=False)), blocks
+    assert all(before[1] < after[0] for before, after in zip(blocks, blocks[1:])), blocks
