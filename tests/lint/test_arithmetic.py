@@ -18,6 +18,8 @@ MATCHED = {
     "SLURM_JOB_ID": [NODE, LAUNCH],
     "SLURM_JOB_END_TIME": [LAUNCH],
     "SLURM_RESTART_COUNT": [LAUNCH],
+    "VERLJOB_SILENCE_S": [LAUNCH],
+    "VERLJOB_STALL_S": [LAUNCH],
     "VERLJOB_PULLS": [NODE, LAUNCH],
     "VERLJOB_PULL_TIMEOUT_S": [NODE, LAUNCH],
     "VERLJOB_PORTS": ["slurm/lib/ports.sh ports::range"],  # which goes before each reservation

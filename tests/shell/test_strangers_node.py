@@ -174,3 +174,52 @@ def test_no_core_of_the_step_holds_the_token(rig: Rig) -> None:
     rig.launch(DEMO)
 
     assert rig.faked("core") == "0 0\n"
+
+
+RUN_BY_COUNTING = "UID[$(id>$FAKE/pwned)]"
+COUNTED = ["VERLJOB_PULLS", "VERLJOB_PULL_TIMEOUT_S", "VERLJOB_PORTS", "VERLJOB_PORT_RANGE", "VERLJOB_SAVE_TIMEOUT_S"]
+BY_SLURM = ["SLURM_RESTART_COUNT", "SLURM_JOB_END_TIME", "SLURM_JOB_CPUS_PER_NODE"]
+
+
+@pytest.mark.parametrize("name", [*COUNTED, *BY_SLURM])
+def test_what_is_counted_with_is_a_number_or_the_job_ends_with_64(rig: Rig, name: str) -> None:
+    rig.fake("step", WELL)
+
+    done = rig.launch(DEMO, **{name: RUN_BY_COUNTING})
+
+    assert done.returncode == 64, done.stdout + done.stderr
+    assert name in last(done)
+    assert not (rig.root / "fake" / "pwned").exists()
+
+
+def test_a_table_is_data_where_its_values_are_counted_with(rig: Rig) -> None:
+    profile = rig.work / "site.env"
+    for name in [*COUNTED, "SLURM_JOB_END_TIME"]:
+        profile.write_text(f"{name}={RUN_BY_COUNTING}\n")
+
+        assert rig.launch(DEMO, VERLJOB_PROFILE=str(profile)).returncode == 64
+        assert not (rig.root / "fake" / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["SLURM_NODEID", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "VERLJOB_PULLS", "VERLJOB_PULL_TIMEOUT_S"]
+)
+def test_a_node_counts_with_numbers_alone(rig: Rig, name: str) -> None:
+    done = rig.run("bash", str(CHECKOUT / "slurm/node.sh"), **{**rig.of_the_step(0), name: RUN_BY_COUNTING})
+
+    assert done.returncode == 64
+    assert f"{name} is '{RUN_BY_COUNTING}'" in done.stderr
+    assert not (rig.root / "fake" / "pwned").exists()
+
+
+def test_a_table_unsets_variables_and_runs_nothing(rig: Rig) -> None:
+    profile = rig.work / "site.env"
+    profile.write_text(
+        "unset=BASH_VERSINFO[$(id>$FAKE/pwned)] PIPESTATUS[$(id>$FAKE/pwned)] ACCOUNT_GIDS[$(id>$FAKE/pwned)]\n"
+    )
+
+    done = rig.node(VERLJOB_PROFILE=str(profile))
+
+    assert done.returncode == 64, done.stdout
+    assert not (rig.root / "fake" / "pwned").exists()
+    assert "which names no variable" in rig.verdict()["cause"]
