@@ -4,12 +4,13 @@
 # Sets VERLJOB_DOCKER to the first client on PATH that can use BuildKit: one with the buildx plugin, or one before 23,
 # where BuildKit is built in. Others build by the classic builder, without a word. Returns 1 where there is none.
 engine::_client() {
-    local client version
+    local client version major
     ENGINE_VERSION='' ENGINE_PASSED=()
     while IFS= read -r client; do
         version=$("$client" --version) || continue
         version=${version#Docker version } version=${version%%,*}
-        if ((${version%%.*} < 23)) || "$client" buildx version > /dev/null 2>&1; then
+        major=${version%%.*}
+        if [[ $major =~ ^[0-9]+$ ]] && ((major < 23)) || "$client" buildx version > /dev/null 2>&1; then
             export VERLJOB_DOCKER=$client
             ENGINE_VERSION=$version
             return

@@ -10,6 +10,8 @@ HOST=${SLURMD_NODENAME:-$HOSTNAME} STAGE=image ENDING=''
 _main() {
     # shellcheck source=slurm/lib/node.sh
     source "$VERLJOB_HOME/slurm/lib/node.sh"
+    trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence >&2' EXIT
+    require_numbers SLURM_NODEID SLURM_JOB_ID SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_CPUS_ON_NODE VERLJOB_ATTEMPT VERLJOB_PULLS VERLJOB_PULL_TIMEOUT_S
     case ${VERLJOB_DRY_RUN:+rehearse}${1:-} in
         rehearse*) description::show ;;
         sweep) node::sweep ;;
@@ -18,6 +20,7 @@ _main() {
 }
 
 _stay() {
+    ulimit -c 0 # a core would hold the job's token, here and in what runs without an engine
     node::begin
     hostcheck::begin
     image::bring

@@ -4,6 +4,7 @@
 # and processes of its own, as a node has: an address by route, ports that nobody else takes, a short /proc.
 set -Eeuo pipefail
 
+[[ ${1:-} =~ ^[1-9][0-9]{0,2}$ ]] || { echo "usage: ${0##*/} NODES" >&2; exit 64; }
 readonly NODES=$1 BRIDGE=nodes NET=10.99.0
 
 munge() {

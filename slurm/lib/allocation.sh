@@ -38,6 +38,7 @@ allocation::_cpus() {
     NODE_CPUS=''
     for part in ${counts//,/ }; do
         part=${part%%(*}
+        [[ $part =~ ^[1-9][0-9]{0,8}$ ]] || fail 64 "SLURM_JOB_CPUS_PER_NODE is '$counts'" "start launch.sh by sbatch or salloc, which set it"
         [[ -n $NODE_CPUS ]] && ((NODE_CPUS <= part)) || NODE_CPUS=$part
     done
 }
@@ -77,6 +78,7 @@ allocation::head() {
 
 # Stands in for the above where a dry run has no allocation: the header's two nodes, the flags of the guides.
 allocation::imagine() {
+    require_numbers SBATCH_CPUS_PER_TASK
     NODES=(node0 node1) NODE_CPUS=${SBATCH_CPUS_PER_TASK:-28} JOB_LIMIT=unknown JOB_END=unknown HEAD_ADDRESS=node0
     export SLURM_JOB_ID=0 SLURM_JOB_NAME=verl SLURM_JOB_NODELIST='node[0-1]' SLURM_SUBMIT_DIR=$PWD
     export SLURM_JOB_CPUS_PER_NODE="$NODE_CPUS(x2)"

@@ -48,12 +48,13 @@ devices::_gpu_nvidia() {
 # usage: devices::_gpu_amd NUMBER ROOT
 # Slurm's number is that of the render node (gres.conf with File=/dev/dri/renderD128), or the card's place in their order.
 devices::_gpu_amd() {
+    [[ $1 =~ ^(0|[1-9][0-9]{0,4})$ ]] || fail 69 "Slurm gave $HOST a GPU '$1'" "gres.conf numbers GPUs from 0"
     local number=$1 file minor
     local -a nodes=()
     for file in "$2"/sys/class/drm/renderD*/device/vendor; do
         [[ -r $file && $(< "$file") == 0x1002 ]] || continue # other vendors' cards have render nodes too
-        minor=${file#*/renderD}
-        nodes[${minor%%/*}]=1
+        minor=${file#*/renderD} minor=${minor%%/*}
+        [[ ! $minor =~ ^[1-9][0-9]*$ ]] || nodes[minor]=1
     done
     local -ra minors=(${nodes[@]+"${!nodes[@]}"}) # in ascending order
     ((number >= 128)) || number=${minors[number]:-}

@@ -19,6 +19,9 @@ readonly ENVIRONMENT_NEVER=' RAY_ADDRESS RAY_TMPDIR RAY_JOB_ID RAY_AUTH_TOKEN VE
 # not set either.
 environment::collect() {
     local name
+    for name in ${TABLE[unset]:-}; do
+        [[ $name =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || fail 64 "a table of the platform or profile unsets '$name', which names no variable" "write unset=NAME NAME"
+    done
     # Where every device of the node is seen, the mask that Slurm gave is what keeps jobs apart: verl_node makes one of it.
     ! runtime::limits devices || for name in ${TABLE[unset]:-}; do unset "$name"; done
     # For whoever looks into the container, with `ray status` or `ray job`; a Ray before 2.52 does not know them.

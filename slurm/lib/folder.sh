@@ -23,16 +23,26 @@ folder::make() {
     unset VERLJOB_TOKEN
     LOCAL=$(folder::_name "$SLURM_NODEID")
     if ! mv -T -n -- "$fresh" "$LOCAL" || [[ -e $fresh ]]; then
-        LOCAL=''
-        fail 64 "job $SLURM_JOB_ID already has a launch running on $HOST" "wait for it, or scancel it"
+        folder::_taken
     fi
+}
+
+# The name is the job's, so that one launch of it keeps another from the node, and anybody can make a folder of that name.
+folder::_taken() {
+    local -r taken=$LOCAL
+    LOCAL=''
+    [[ ! -O $taken || -L $taken ]] || fail 64 "job $SLURM_JOB_ID already has a launch running on $HOST" "wait for it, or scancel it"
+    fail 77 "$taken on $HOST belongs to $(stat -c %U -- "$taken" || printf nobody)" \
+        "have its owner or an operator remove it, or export VERLJOB_LOCAL=a node-local folder that only you may write"
 }
 
 # usage: folder::_fill FOLDER
 folder::_fill() {
+    local blocks size
     mkdir -m 700 -- "$1/tmp" "$1/out" && mkfifo -m 600 -- "$1/lease" "$1/out/pulse" \
         && (umask 077 && printf '%s' "${VERLJOB_TOKEN:-}" > "$1/token") \
-        && (($(stat --file-system --format='%a * %S / 1024' -- "$1") >= FOLDER_LEAST_KIB))
+        && read -r blocks size <<< "$(stat --file-system --format='%a %S' -- "$1")" \
+        && [[ $blocks =~ ^[0-9]+$ && $size =~ ^[0-9]+$ ]] && ((blocks * size / 1024 >= FOLDER_LEAST_KIB))
 }
 
 # usage: folder::_name NODE-ID
@@ -41,12 +51,18 @@ folder::_name() {
 }
 
 # usage: folder::adopt NODE-ID
-# Sets LOCAL to the folder that this job's killed node.sh left, once nobody holds it any more; returns 1 without one.
+# Sets LOCAL to the folder that this job's killed node.sh left, once nobody holds it any more, and LOCAL_TOKEN to the token
+# in it; returns 1 without one. Another account may have made one of that name.
 folder::adopt() {
-    LOCAL=$(folder::_name "$1")
-    [[ -d $LOCAL ]] || return 1
-    exec 4< "$LOCAL"
-    flock --timeout 10 4 && [[ -d $LOCAL ]]
+    LOCAL=$(folder::_name "$1") LOCAL_TOKEN=''
+    [[ -e $LOCAL || -L $LOCAL ]] || return 1
+    if [[ ! -d $LOCAL || -L $LOCAL || ! -O $LOCAL ]]; then
+        say::warn "$LOCAL belongs to $(stat -c %U -- "$LOCAL" || printf nobody) or is no folder: left alone"
+        return 1
+    fi
+    exec 4< "$LOCAL/."
+    flock --timeout 10 4 && [[ -d $LOCAL ]] || return 1
+    [[ ! -f $LOCAL/token || -L $LOCAL/token ]] || LOCAL_TOKEN=$(< "$LOCAL/token")
 }
 
 # Safe to call without a folder, or with one that was being made.
@@ -61,11 +77,12 @@ folder::remove() {
 # usage: folder::_sweep PARENT
 # Removes what our own killed launches left on this node, container first: folders that nobody holds a lock on.
 folder::_sweep() {
-    local folder now
+    local folder now made
     printf -v now '%(%s)T' -1
     for folder in "$1/verljob-$UID-"* "$1/.verljob-new."*; do
         [[ -d $folder && ! -L $folder && -O $folder ]] || continue
-        [[ $folder != */.* ]] || ((now - $(stat -c %Y -- "$folder") > 60)) || continue # perhaps not locked yet
+        made=$(stat -c %Y -- "$folder") || continue # it has just gone
+        [[ $folder != */.* ]] || ((now - made > 60)) || continue # perhaps not locked yet
         exec 4< "$folder"
         if flock --nonblock 4; then
             say::note "removing $folder, which a killed launch left"

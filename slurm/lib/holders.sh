@@ -23,8 +23,10 @@ holders::amd() {
     done
     for file in "${HOSTCHECK_ROOT:-}"/sys/class/kfd/kfd/proc/*/vram_*; do
         [[ -r $file ]] || continue
-        card=/dev/dri/renderD${minors[${file##*_}]:-none} mib=$(($(< "$file") >> 20)) pid=${file%/*}
+        card=/dev/dri/renderD${minors[${file##*_}]:-none} mib=$(< "$file") pid=${file%/*}
         [[ " ${CONTAINER_DEVICES[*]-} " == *" $card "* ]] || continue
+        [[ $mib =~ ^[0-9]+$ ]] || continue
+        mib=$((mib >> 20))
         ((mib < HOLDERS_LEAST_MIB)) || HOLDERS+=("$card $mib MiB by $(holders::who "${pid##*/}")")
     done
 }

@@ -68,7 +68,7 @@ hostcheck::_log() {
     local uptime now
     read -r uptime _ < "${HOSTCHECK_ROOT:-}/proc/uptime"
     now=${uptime%.*}
-    [[ $1 =~ ^\[\ *([0-9]+)\. ]] && ((now - BASH_REMATCH[1] < HOSTCHECK_DAY_S)) || return 0
+    [[ $now =~ ^[0-9]+$ && $1 =~ ^\[\ *([0-9]+)\. ]] && ((now - BASH_REMATCH[1] < HOSTCHECK_DAY_S)) || return 0
     if [[ $1 =~ Xid\ \([^\)]*\):\ ([0-9]+) ]]; then
         [[ $HOSTCHECK_XIDS == *" ${BASH_REMATCH[1]} "* ]] || return 0
     fi

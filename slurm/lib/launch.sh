@@ -49,6 +49,7 @@ launch::_settings() {
     [[ ${VERLJOB_PULLS:-16} =~ ^[1-9][0-9]*$ ]] || fail 64 "VERLJOB_PULLS is '$VERLJOB_PULLS'" "set it to a whole number from 1, or unset it"
     launch::_patience VERLJOB_SILENCE_S 60
     launch::_patience VERLJOB_STALL_S 20
+    require_numbers VERLJOB_PULL_TIMEOUT_S VERLJOB_SILENCE_S VERLJOB_STALL_S SLURM_JOB_ID SLURM_JOB_END_TIME SLURM_RESTART_COUNT
     export VERLJOB_IMAGE=${VERLJOB_IMAGE:-verl.$VERLJOB_PLATFORM:latest} VERLJOB_PROFILE=${VERLJOB_PROFILE:-}
     image::read_name
     export VERLJOB_RECIPE=$RECIPE VERLJOB_HEAD_NODE=$HEAD_ADDRESS VERLJOB_NODELIST_HOSTS

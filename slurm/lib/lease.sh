@@ -37,7 +37,8 @@ lease::_miss() {
     local tasks='' weight=100
     { read -r _ _ _ tasks _ < /proc/loadavg; } 2> /dev/null || : # a machine that does not tell
     tasks=${tasks%/*}
-    ((${tasks:-0} <= LEASE_TASKS_A_CORE * LEASE_CORES)) || weight=$((100 * LEASE_TASKS_A_CORE * LEASE_CORES / tasks))
+    [[ $tasks =~ ^[0-9]+$ ]] || tasks=0
+    ((tasks <= LEASE_TASKS_A_CORE * LEASE_CORES)) || weight=$((100 * LEASE_TASKS_A_CORE * LEASE_CORES / tasks))
     LEASE_SILENT=$((LEASE_SILENT + (weight > 6 ? weight : 6)))
 }
 

@@ -71,7 +71,6 @@ node::sweep() {
     folder::adopt "$id" || return 0
     runtime::remove "${LOCAL##*/}"
     secrets::find
-    LOCAL_TOKEN=$(< "$LOCAL/token")
     logs::keep "$LOCAL/tmp/ray" "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
     folder::remove
     ports::tidy

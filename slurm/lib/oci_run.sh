@@ -41,6 +41,10 @@ oci::rights() {
     oci::each --security-opt ${TABLE[security]:-}
 }
 
+# A core would hold the job's token, so there is none, unless the site's table has an own word for it.
+# shellcheck disable=SC2086 # a list of words
+oci::limits() { oci::each --ulimit core=0 ${TABLE[ulimits]:-}; }
+
 oci::shares() {
     [[ -z ${TABLE[pids]:-} ]] || RUNTIME_ARGV+=(--pids-limit "${TABLE[pids]}")
     [[ -z $CONTAINER_CPUSET ]] || RUNTIME_ARGV+=(--cpuset-cpus "$CONTAINER_CPUSET")

@@ -12,7 +12,7 @@ runtime::leave() {
 # The process that holds the account's namespaces between two commands; a later command starts another.
 podman_leave::_end_pause() {
     [[ -n ${PODMAN_PAUSE:-} ]] || podman::_look || return 0
-    [[ ! -r $PODMAN_PAUSE ]] || kill -KILL "$(< "$PODMAN_PAUSE")" 2> /dev/null || : # it has just ended
+    ! conmon::pid "$PODMAN_PAUSE" || kill -KILL "$CONMON_PID" 2> /dev/null || : # it has just ended
 }
 
 # Empty files over which crun mounts itself for a moment when it starts (try_bindfd in its cloned_binary.c); one that Slurm's

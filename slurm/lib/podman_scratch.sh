@@ -28,10 +28,11 @@ podman_scratch::_remove() {
 # usage: podman_scratch::_sweep PARENT
 # Removes what our own killed launches left: no pull takes longer than its limit.
 podman_scratch::_sweep() {
-    local folder now
+    local folder now made
     printf -v now '%(%s)T' -1
     for folder in "$1"/verljob-pull.*; do
         [[ -d $folder && ! -L $folder && -O $folder ]] || continue
-        ((now - $(stat -c %Y -- "$folder") <= OCI_BRING_LIMIT_S)) || rm -rf -- "$folder"
+        made=$(stat -c %Y -- "$folder") || continue # it has just gone
+        ((now - made <= OCI_BRING_LIMIT_S)) || rm -rf -- "$folder"
     done
 }

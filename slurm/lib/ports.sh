@@ -1,88 +1,121 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh and node.sh
-# Blocks of ports, each held by a lock on its own file in one folder of the node, for all jobs of all users.
-# The kernel drops the lock when the holder dies, however it dies.
+# Blocks of ports, each held by a lock on a folder of its own, for all jobs of all accounts of the node. The kernel drops the
+# lock when the holder dies, however it dies.
+#
+# All accounts write to one sticky folder, so nothing in it is trusted: a job locks only what it has just made, no entry
+# is opened that is no folder (a FIFO would hang), and a name is matched before it is counted with. No lock is shared:
+# a stranger can occupy blocks, and not keep a job waiting. Descriptor 7 holds the block, 5 is for a look at another's.
 
 # Sites with a private /tmp for each job name a folder here that all jobs of a node see.
 : "${VERLJOB_PORTS_FOLDER:=/tmp/verljob-ports}"
 
 # The top of the range is for the heads' small blocks, so that they do not break up the nodes' large ones.
 readonly PORTS_FOR_HEADS=256
-# How long to wait for those who look for a block just now: jobs that start together on a busy node.
-readonly PORTS_GUARD_S=30
+# How long to look again where other jobs reach for the same blocks just now.
+readonly PORTS_CONTEST_S=8
+# How many blocks of others are looked at: an honest node has fewer, and a stranger may make any number.
+readonly PORTS_LOOKS=500
+# How long a folder may take from mkdir to the mode that lets other accounts in.
+readonly PORTS_FOLDER_S=2
 
 # usage: ports::range
 # Sets PORTS_LOW and PORTS_HIGH: the setting, cut off below the ports that this kernel gives to outgoing connections.
 ports::range() {
     local ephemeral
-    [[ $VERLJOB_PORT_RANGE =~ ^([0-9]+)-([0-9]+)$ ]] \
-        || fail 64 "VERLJOB_PORT_RANGE=$VERLJOB_PORT_RANGE is no range" "write it as 20000-32767"
+    [[ $VERLJOB_PORT_RANGE =~ ^([1-9][0-9]{3,4})-([1-9][0-9]{3,4})$ ]] \
+        || fail 64 "VERLJOB_PORT_RANGE=$VERLJOB_PORT_RANGE is no range of ports" "write it as 20000-32767"
     PORTS_LOW=${BASH_REMATCH[1]} PORTS_HIGH=${BASH_REMATCH[2]}
+    [[ $VERLJOB_PORTS =~ ^[1-9][0-9]{0,4}$ ]] || fail 64 "VERLJOB_PORTS=$VERLJOB_PORTS is no number of ports" "write it as 512"
     read -r ephemeral _ < "${1:-/proc/sys/net/ipv4/ip_local_port_range}"
+    [[ $ephemeral =~ ^[0-9]{1,5}$ ]] || fail 69 "this node's ephemeral ports begin at '$ephemeral'" "see /proc/sys/net/ipv4/ip_local_port_range"
     ((PORTS_HIGH < ephemeral)) || PORTS_HIGH=$((ephemeral - 1))
     ((PORTS_LOW >= 1024 && PORTS_HIGH - PORTS_LOW + 1 >= VERLJOB_PORTS + PORTS_FOR_HEADS)) || fail 64 \
         "VERLJOB_PORT_RANGE=$VERLJOB_PORT_RANGE leaves too few ports above 1023 and below this node's ephemeral ones, which begin at $ephemeral" \
         "name another range or a smaller VERLJOB_PORTS"
 }
 
-# usage: ports::_open FILE DESCRIPTOR-6-OR-7
-# Made with O_EXCL and opened without O_CREAT: in a folder of all users the kernel may refuse anything else
-# (fs.protected_regular).
-ports::_open() {
-    (umask 022 && set -o noclobber && : > "$1") 2> /dev/null || [[ -r $1 ]] || return 1
-    case $2 in
-        6) exec 6< "$1" ;;
-        7) exec 7< "$1" ;;
-    esac
+# usage: ports::_overlaps FOLDER FIRST LAST
+# Whether this entry of the port folder is a block that shares a port with FIRST…LAST; any other entry is no block.
+ports::_overlaps() {
+    [[ ${1##*/} =~ ^([1-9][0-9]{3,4})-([1-9][0-9]{3,4})\.[0-9]+$ ]] || return 1
+    ((BASH_REMATCH[2] >= $2 && BASH_REMATCH[1] <= $3)) && [[ -d $1 && ! -L $1 ]]
 }
 
-# usage: ports::_held FILE
-# Whether somebody holds this block; one that may not be looked at counts as held.
+# usage: ports::_held FOLDER
+# Whether somebody holds this block; one that may not be looked at counts as held. `/.` opens a folder and nothing else.
 ports::_held() {
     local free=true
-    if ! { exec 5< "$1"; } 2> /dev/null; then
-        [[ -e $1 ]]
+    ((++PORTS_LOOKED <= PORTS_LOOKS)) || return 0
+    if ! { exec 5< "$1/."; } 2> /dev/null; then
+        [[ -d $1 ]]
         return
     fi
-    flock --nonblock 5 || free=false
+    flock --shared --nonblock 5 || free=false # shared: who only looks is nobody's holder
     exec 5<&-
     ! $free
 }
 
-# Sets PORTS_BUSY to the ports on which something listens, whoever it is.
+# Sets PORTS_BUSY to the ports on which something listens, whoever it is. A file is read at once: by lines it takes the kernel
+# as long as the square of its connections, and any account may leave thousands.
 ports::_listening() {
-    local file local_address state port
+    local file line port
+    local -a lines
     PORTS_BUSY=()
     for file in /proc/net/tcp /proc/net/tcp6; do
         [[ -r $file ]] || continue
-        while read -r _ local_address _ state _; do
-            [[ $state == 0A ]] || continue
-            port=$((16#${local_address##*:}))
+        mapfile -t lines < "$file"
+        for line in ${lines[@]+"${lines[@]}"}; do
+            [[ $line == *' 0A '* && $line =~ ^\ *[0-9]+:\ [0-9A-F]+:([0-9A-F]{4})\ [0-9A-F:]+\ 0A\  ]] || continue
+            printf -v port %d "0x${BASH_REMATCH[1]}"
             ((port < PORTS_LOW || port > PORTS_HIGH)) || PORTS_BUSY+=("$port")
-        done < "$file"
+        done
     done
 }
 
 # usage: ports::_free FIRST LAST
-# Asks only of the blocks that overlap: each question is a process, and all jobs of the node may wait for this one.
+# Whether nobody but this shell has a port of the block. Only blocks that overlap are asked for: each question is a process.
 ports::_free() {
-    local port file name
+    local port folder
     for port in ${PORTS_BUSY[@]+"${PORTS_BUSY[@]}"}; do
         ((port < $1 || port > $2)) || return 1
     done
-    for file in "$VERLJOB_PORTS_FOLDER"/[0-9]*-[0-9]*; do
-        name=${file##*/}
-        [[ -e $file ]] || continue
-        ((${name#*-} < $1 || ${name%-*} > $2)) || ! ports::_held "$file" || return 1
+    for folder in "$VERLJOB_PORTS_FOLDER"/[1-9]*-*; do
+        if [[ $folder != "$PORTS_BLOCK" ]] && ports::_overlaps "$folder" "$1" "$2" && ports::_held "$folder"; then
+            PORTS_OTHERS=$folder
+            return 1
+        fi
     done
 }
 
-# usage: ports::_folder
+# Makes the folder of all jobs, or sees that it is one in which nobody but its owner and root removes another's block.
 ports::_folder() {
-    [[ -d $VERLJOB_PORTS_FOLDER ]] || mkdir -m 1777 -- "$VERLJOB_PORTS_FOLDER" 2> /dev/null || [[ -d $VERLJOB_PORTS_FOLDER ]] \
-        || fail 77 "cannot make the folder $VERLJOB_PORTS_FOLDER for port locks" "name another in VERLJOB_PORTS_FOLDER"
-    ports::_open "$VERLJOB_PORTS_FOLDER/guard" 6 \
-        || fail 77 "cannot write port locks to $VERLJOB_PORTS_FOLDER" "give that folder mode 1777, or name another in VERLJOB_PORTS_FOLDER"
-    flock --timeout "$PORTS_GUARD_S" 6 || fail 69 "$VERLJOB_PORTS_FOLDER/guard was locked for $PORTS_GUARD_S s" "see who holds it: fuser $VERLJOB_PORTS_FOLDER/guard"
+    local -r folder=$VERLJOB_PORTS_FOLDER deadline=$((SECONDS + PORTS_FOLDER_S))
+    local owner
+    [[ -e $folder || -L $folder ]] || mkdir -m 1777 -- "$folder" 2> /dev/null || [[ -d $folder ]] \
+        || fail 77 "cannot make the folder $folder for port locks" "name another in VERLJOB_PORTS_FOLDER"
+    while [[ -d $folder && ! -w $folder ]] && ((SECONDS < deadline)); do sleep 0.1; done
+    owner=$(stat -c '%U (uid %u)' -- "$folder") || owner=nobody
+    [[ -d $folder && ! -L $folder ]] || fail 77 "$folder, for port locks, is no folder or a link; it belongs to $owner" \
+        "have its owner or an operator remove it, or name another folder in VERLJOB_PORTS_FOLDER"
+    [[ -w $folder && -x $folder ]] || fail 77 "cannot write port locks to $folder, which belongs to $owner" \
+        "have root make it with mode 1777 (docs/runtimes.md), or name another in VERLJOB_PORTS_FOLDER"
+    [[ -k $folder || -O $folder || $owner == *'(uid 0)' ]] || fail 77 "$folder, for port locks, belongs to $owner and is not sticky" \
+        "have root make it with mode 1777 (docs/runtimes.md), or name another in VERLJOB_PORTS_FOLDER"
+}
+
+# usage: ports::_take FIRST LAST
+# Takes the block, by lock first and look afterwards: of two that reach for it at once, one sees the other, or both do. Others
+# may open it when it is locked. Until then it may be removed by a tidying up of our own account.
+ports::_take() {
+    ports::_free "$1" "$2" || return 1
+    PORTS_BLOCK=$VERLJOB_PORTS_FOLDER/$1-$2.$RANDOM$RANDOM
+    mkdir -m 700 -- "$PORTS_BLOCK" || fail 69 "cannot make the port lock $PORTS_BLOCK" "see the line above; or name another folder in VERLJOB_PORTS_FOLDER"
+    if { exec 7< "$PORTS_BLOCK/." && flock --nonblock 7 && chmod 755 -- "$PORTS_BLOCK"; } 2> /dev/null && ports::_free "$1" "$2"; then
+        return 0
+    fi
+    PORTS_CONTESTED=yes
+    ports::release
+    return 1
 }
 
 # usage: ports::reserve FIRST LAST SIZE START
@@ -90,43 +123,43 @@ ports::_folder() {
 # Takes a free block of SIZE ports and sets PORTS_FIRST and PORTS_LAST. Descriptor 7 holds it until this shell ends.
 # START spreads jobs over the range, for nodes where two of them cannot see each other's locks.
 ports::reserve() {
-    local -r first=$1 size=$3 count=$((($2 - $1 + 1) / $3))
+    local -r first=$1 size=$3 count=$((($2 - $1 + 1) / $3)) deadline=$((SECONDS + PORTS_CONTEST_S))
     local n
-    ports::_listening
     ports::_folder
-    for ((n = 0; n < count; n++)); do
-        PORTS_FIRST=$((first + ($4 + n) % count * size)) PORTS_LAST=$((first + ($4 + n) % count * size + size - 1))
-        ports::_free "$PORTS_FIRST" "$PORTS_LAST" || continue
-        ports::_open "$VERLJOB_PORTS_FOLDER/$PORTS_FIRST-$PORTS_LAST" 7 || continue
-        flock --nonblock 7 || continue
-        exec 6<&-
-        return 0
+    PORTS_CONTESTED=yes PORTS_OTHERS='' PORTS_BLOCK='' PORTS_LOOKED=0
+    while [[ -n $PORTS_CONTESTED ]] && ((SECONDS < deadline)); do
+        PORTS_CONTESTED=''
+        ports::_listening
+        for ((n = 0; n < count; n++)); do
+            PORTS_FIRST=$((first + ($4 + n) % count * size)) PORTS_LAST=$((first + ($4 + n) % count * size + size - 1))
+            ! ports::_take "$PORTS_FIRST" "$PORTS_LAST" || return 0
+        done
+        [[ -z $PORTS_CONTESTED ]] || sleep "0.$((RANDOM % 9 + 1))" # not at the moment at which the others look again
     done
-    fail 69 "no $size ports in a row are free between $1 and $2: all $count blocks are taken by jobs or listeners" \
+    fail 69 "no $size ports in a row are free between $1 and $2: all $count blocks are taken by jobs or listeners$(ports::_holder)" \
         "wait for another job of the node to end, or set VERLJOB_PORT_RANGE"
 }
 
-# Sets PORTS_STALE to our own reservations that nobody holds any more; returns 1 without one.
-ports::_stale() {
-    local file
-    PORTS_STALE=()
-    for file in "$VERLJOB_PORTS_FOLDER"/[0-9]*-[0-9]*; do
-        [[ ! -O $file ]] || ports::_held "$file" || PORTS_STALE+=("$file")
-    done
-    ((${#PORTS_STALE[@]}))
+# Prints whose block was passed over last, if one was.
+ports::_holder() {
+    [[ -z $PORTS_OTHERS ]] || printf '; %s belongs to %s' "$PORTS_OTHERS" "$(stat -c %U -- "$PORTS_OTHERS" 2> /dev/null || printf 'a job that has just ended')"
 }
 
-# Removes our own reservations that nobody holds any more; keeps nobody waiting when there is none.
+# Removes our own reservations that nobody holds any more. The lock is ours when a folder goes, so nobody takes it meanwhile.
 ports::tidy() {
-    ports::_stale || return 0
-    ports::_folder
-    ! ports::_stale || rm -f -- "${PORTS_STALE[@]}"
-    exec 6<&-
+    local folder
+    for folder in "$VERLJOB_PORTS_FOLDER"/[1-9]*-*; do
+        ports::_overlaps "$folder" 0 65535 && [[ -O $folder ]] || continue
+        { exec 5< "$folder/."; } 2> /dev/null || continue
+        ! flock --nonblock 5 || rmdir -- "$folder" 2> /dev/null || say::warn "could not remove the port lock $folder"
+        exec 5<&-
+    done
 }
 
 # Gives the block back; safe to call without one.
 ports::release() {
-    [[ -n ${PORTS_FIRST:-} ]] || return 0
-    rm -f -- "$VERLJOB_PORTS_FOLDER/$PORTS_FIRST-$PORTS_LAST" 2> /dev/null || say::warn "could not remove port lock $PORTS_FIRST"
+    [[ -n ${PORTS_BLOCK:-} ]] || return 0
+    rmdir -- "$PORTS_BLOCK" 2> /dev/null || [[ ! -e $PORTS_BLOCK ]] || say::warn "could not remove the port lock $PORTS_BLOCK"
+    PORTS_BLOCK=''
     exec 7<&-
 }

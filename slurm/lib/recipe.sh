@@ -66,9 +66,10 @@ recipe::_read() {
 }
 
 recipe::_check_overrides() {
-    local override
+    local override key
     for override in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do
-        [[ $override == *=* || $override == '~'* ]] \
+        key=${override%%=*}
+        [[ $override == *=* || $override == '~'* ]] && [[ $key == *[!+~[:space:]]* ]] \
             || fail 64 "'$override' is no override of the recipe $RECIPE_NAME" "write key=value, +key=value or ~key"
         [[ $override != *$'\n'* ]] || fail 64 "the override ${override%%=*} has a line break in it" "write it on one line"
     done

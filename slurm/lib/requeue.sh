@@ -33,6 +33,7 @@ requeue::notice() {
         return 0
     fi
     end=$(allocation::end) # asked anew: an operator may have moved it
+    [[ $end =~ ^[0-9]+$ ]] || end=''
     local until=$((now + VERLJOB_SAVE_TIMEOUT_S))
     [[ -z $end ]] || ((end - REQUEUE_ENDING_S >= until)) || until=$((end - REQUEUE_ENDING_S))
     owned::write "$VERLJOB_RUN_DIR/expires" printf '%s\n' "$until"

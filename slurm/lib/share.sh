@@ -57,6 +57,6 @@ share::_cgroup_memory() {
 share::_installed() {
     local key value
     while read -r key value _; do
-        [[ $key != MemTotal: ]] || printf '%s\n' $((value * 1024))
+        [[ $key != MemTotal: || ! $value =~ ^[0-9]+$ ]] || printf '%s\n' $((value * 1024))
     done < "$1/proc/meminfo"
 }

@@ -16,6 +16,7 @@ step::argv() {
 step::run() {
     local srun listener
     local -r talk=$VERLJOB_RUN_DIR/.talk
+    ulimit -c 0 # srun has the token in its environment, and hands the limit on
     VERLJOB_TOKEN=$(od -An -N32 -tx1 /dev/urandom)
     export VERLJOB_TOKEN=${VERLJOB_TOKEN//[[:space:]]/} VERLJOB_LAUNCH_PID=$$
     watch::begin
@@ -52,17 +53,14 @@ step::signal() {
 # Passes the step's stderr on, files the verdicts in it, and tells by descriptor 4 which node.sh ended in order: that
 # line is the last it sends, while a verdict alone may be its container's.
 step::_listen() {
-    local line id
+    local line
     trap '' TERM INT USR1
     while IFS= read -r line; do
-        case $line in
-            verljob-verdict$'\t'*)
-                verdict::receive "$VERLJOB_RUN_DIR" "$line" >&2
-                IFS=$'\t' read -r _ id _ <<< "$line"
-                printf '%s %s\n' "${id%%-*}" "${VERDICT[code]}" >&4
-                ;;
-            *) printf '%s\n' "$line" >&2 ;;
-        esac
+        if [[ $line == verljob-verdict$'\t'* ]] && verdict::receive "$VERLJOB_RUN_DIR" "$line" >&2; then
+            printf '%s %s\n' "$VERDICT_NODE" "${VERDICT[code]}" >&4
+        else
+            printf '%s\n' "$line" >&2
+        fi
     done
 }
 

@@ -24,6 +24,15 @@ fail() {
     exit "$1"
 }
 
+# usage: require_numbers NAME...
+# Ends with 64 where one of these variables is set and no whole number: bash runs code in a value that it counts with.
+require_numbers() {
+    local name
+    for name in "$@"; do
+        [[ ${!name:-0} =~ ^(0|[1-9][0-9]{0,17})$ ]] || fail 64 "$name is '${!name}'" "set it to a whole number, or unset it"
+    done
+}
+
 # usage: verdict::write FILE
 # By rename, so that a reader on another node sees the whole verdict or none.
 verdict::write() {
@@ -42,9 +51,22 @@ verdict::read() {
     local line
     verdict::set 76 self "$1 says nothing" ''
     while IFS= read -r line; do
-        [[ $line != *=* ]] || VERDICT[${line%%=*}]=${line#*=}
+        verdict::_field "$line" || say::warn "$1 has a line that is no field of a verdict"
     done < "$1"
-    [[ ${VERDICT[code]} =~ ^[0-9]+$ ]] || VERDICT[code]=76
+}
+
+# usage: verdict::_field KEY=VALUE
+# Takes a field of a verdict that came from elsewhere; returns 1 for what is none.
+verdict::_field() {
+    local -r key=${1%%=*} value=${1#*=}
+    case $key in
+        code) [[ $value =~ ^(0|[1-9][0-9]{0,2})$ ]] && ((value < 256)) ;;
+        origin) [[ $value =~ ^(self|signal|outside)$ ]] ;;
+        stage) [[ $value =~ ^[a-z][a-z0-9\ _-]*$ ]] ;;
+        host) [[ $value =~ ^[A-Za-z0-9][A-Za-z0-9._:-]*$ ]] ;;
+        cause | fix) [[ $1 == *=* ]] ;;
+        *) false ;;
+    esac && VERDICT[$key]=${value//[[:cntrl:]]/ }
 }
 
 # usage: verdict::read_first_hand FILE
@@ -72,17 +94,19 @@ verdict::send() {
 }
 
 # usage: verdict::receive RUN_DIR LINE
-# Files what verdict::send printed, unless the node could write it there itself; says what failed.
+# Files what verdict::send printed, unless the node could write it there itself; says what failed. Sets VERDICT_NODE to the
+# node's number. Whatever a node's processes print may look like it: returns 1 for a line that is no verdict of one of NODES.
 verdict::receive() {
     local -r run_dir=$1
     local fields field
     IFS=$'\t' read -r -a fields <<< "$2"
+    [[ ${fields[1]-} =~ ^(0|[1-9][0-9]{0,5})-([^/]+)$ && ${NODES[BASH_REMATCH[1]]-} == "${BASH_REMATCH[2]}" ]] || return 1
+    VERDICT_NODE=${BASH_REMATCH[1]} VERDICT=([fix]='')
     local -r folder=$run_dir/nodes/${fields[1]}
-    VERDICT=()
-    for field in "${fields[@]:2}"; do VERDICT[${field%%=*}]=${field#*=}; done
+    for field in "${fields[@]:2}"; do verdict::_field "$field" || return 1; done
+    for field in code origin stage host cause; do [[ -n ${VERDICT[$field]+set} ]] || return 1; done
     if [[ ! -e $folder/verdict ]]; then
-        mkdir -p -- "$folder"
-        verdict::write "$folder/verdict"
+        { mkdir -p -- "$folder" && verdict::write "$folder/verdict"; } || say::warn "the verdict of ${fields[1]} could not be written"
     fi
     # The head's own is said last, as the job's, and what a worker heard from the head is no news.
     [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} == signal || ${fields[1]} == 0-* || ${VERDICT[host]} != "${fields[1]#*-}" ]] \

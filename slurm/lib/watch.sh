@@ -21,8 +21,8 @@ watch::hear() {
     while read -t 0 -u 4; do
         read -r -u 4 id code
         STEP_HEARD+=("$id")
-        STEP_HEARD_AT=${STEP_HEARD_AT:-$SECONDS}
-        ((code != 0)) || STEP_TIMES=$WATCH_WELL_TIMES
+        [[ -n $STEP_HEARD_AT ]] || STEP_HEARD_AT=$SECONDS
+        [[ $code != 0 ]] || STEP_TIMES=$WATCH_WELL_TIMES
     done
 }
 

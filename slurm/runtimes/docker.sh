@@ -20,8 +20,7 @@ runtime::start_argv() {
     ((${#CONTAINER_GPUS[@]} == 0)) || RUNTIME_ARGV+=(--gpus "\"device=$(IFS=,; printf '%s' "${CONTAINER_GPUS[*]}")\"")
     oci::mounts
     oci::rights
-    # shellcheck disable=SC2086 # a list of words
-    oci::each --ulimit ${TABLE[ulimits]:-}
+    oci::limits
     oci::shares
     oci::node
 }

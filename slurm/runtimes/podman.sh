@@ -61,12 +61,11 @@ runtime::start_argv() {
 
 podman::_as_root() {
     oci::each --group-add ${CONTAINER_GROUPS[@]+"${CONTAINER_GROUPS[@]}"}
-    # shellcheck disable=SC2086 # a list of words
-    oci::each --ulimit ${TABLE[ulimits]:-}
+    oci::limits
     oci::shares
 }
 
-# An account keeps its own groups and limits; it can take on no others.
+# An account keeps its own groups and limits, among them node.sh's own of no core; it can take on no others.
 podman::_as_account() { RUNTIME_ARGV+=(--group-add keep-groups --cgroups disabled --ulimit host); }
 
 runtime::unlimited() { ((UID == 0)) || printf 'cpus memory pids ulimits\n'; }

@@ -50,7 +50,7 @@ held = []
 end = time.monotonic() + 60
 while time.monotonic() < end:
     for lock in glob.glob("/tmp/verljob-ports/*-*"):
-        first, last = map(int, lock.rpartition("/")[2].split("-"))
+        first, last = map(int, lock.rpartition("/")[2].partition(".")[0].split("-"))
         if last - first == 2 and not held:
             taken = socket.socket()
             taken.bind(("", first + 1))
@@ -66,13 +66,13 @@ while time.monotonic() < end:
 def gcs_port_behind_a_firewall(scene: Scene) -> None:
     """Drops what comes from other machines for the second port of the head's block, as soon as the block is held.
 
-    A job that was killed left its block's file, so only a file from now on counts.
+    A job that was killed left its block's folder, so only one from now on counts.
     """
     script = """touch /run/before
 for _ in {1..600}; do
     for lock in /tmp/verljob-ports/*-*; do
         [[ $lock -nt /run/before ]] || continue
-        first=${lock##*/} last=${lock##*-} && first=${first%-*}
+        first=${lock##*/} last=${lock##*-} && first=${first%-*} last=${last%.*}
         [[ $((last - first)) != 2 ]] || exec iptables -I INPUT ! -i lo -p tcp --dport $((first + 1)) -j DROP
     done
     sleep 0.1

@@ -48,7 +48,7 @@ def test_podman_as_root_limits_what_docker_does(rig: Rig) -> None:
 
     argv = rig.docker_run()
     assert values(argv, "--memory") == [str(4096 * 1024 * 1024)]
-    assert values(argv, "--ulimit") == ["nofile=16384"]
+    assert values(argv, "--ulimit") == ["core=0", "nofile=16384"]
     assert "--cgroups" not in argv
 
 

@@ -1,0 +1,192 @@
+"""slurm/lib/ports.sh: what another account puts into the port folder runs nothing, hangs nothing and fails no job."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.shell import strangers
+from tests.shell.rig import CHECKOUT, Rig
+from tests.shell.test_ports import SHOW, TAKE, reserve
+
+pytestmark = strangers.needs_root
+LIMIT_S = 10
+
+
+@pytest.fixture
+def folder(rig: Rig) -> Path:
+    """The port folder as a site makes it at boot."""
+    return strangers.open_to_all(rig.root / "ports")
+
+
+def in_time(rig: Rig, script: str = TAKE) -> subprocess.CompletedProcess[str]:
+    began = time.monotonic()
+    done = reserve(rig, script)
+    assert time.monotonic() - began < LIMIT_S
+    return done
+
+
+def test_a_name_in_the_port_folder_is_never_run(rig: Rig, folder: Path) -> None:
+    names = ["0-0+UID[$(id -un>$HOME.pwned)]", "20000-20511+UID[$(id -un>$HOME.pwned)]", "1-a[$(id>$HOME.pwned)].1"]
+    strangers.does("\n".join(f"mkdir -p '{name}'; : > '{name}x'" for name in names), folder)
+
+    done = in_time(rig, f"{TAKE}\nports::release; ports::tidy")
+
+    assert done.stdout == "20000-20511\n", done.stderr
+    assert not Path(f"{rig.home}.pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "mkfifo guard",
+        "for n in {0..23}; do mkfifo $((20000 + n * 512))-$((20511 + n * 512)){,.1}; done",
+        "for n in {0..23}; do ln -s / $((20000 + n * 512))-$((20511 + n * 512)).1; done",
+        "for n in {0..23}; do : > $((20000 + n * 512))-$((20511 + n * 512)).1; done",
+        "ln -s /dev/tty guard; ln -s gone 20000-20511.7",
+        "mkdir 20000-20511.1",
+        "mkdir 08000-99999.1 20000-20511.x",
+    ],
+    ids=["a FIFO as guard", "FIFOs", "links", "files", "more links", "a block that nobody holds", "names of no block"],
+)
+def test_what_is_no_held_block_is_in_nobodys_way(rig: Rig, folder: Path, leaves: str) -> None:
+    strangers.does(leaves, folder)
+
+    done = in_time(rig)
+
+    assert done.stdout == "20000-20511\n", done.stdout + done.stderr
+
+
+def test_no_lock_of_a_stranger_keeps_a_job_waiting(rig: Rig, folder: Path) -> None:
+    script = "exec 3> guard 4< .; flock 3; flock 4; echo ready; exec sleep 60"
+    with strangers.stays(script, folder) as stranger:
+        began = time.monotonic()
+        done = in_time(rig)
+        stranger.kill()
+
+    assert done.stdout == "20000-20511\n", done.stdout + done.stderr
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("mode", ["755", "700"], ids=["locked", "closed to all"])
+def test_a_block_of_a_stranger_is_passed_over(rig: Rig, folder: Path, mode: str) -> None:
+    script = f"mkdir -m {mode} 20000-20511.1; exec 3< 20000-20511.1; flock 3; echo ready; exec sleep 60"
+    with strangers.stays(script, folder) as stranger:
+        done = in_time(rig)
+        stranger.kill()
+
+    assert done.stdout == "20512-21023\n", done.stdout + done.stderr
+
+
+def test_any_number_of_blocks_takes_no_longer_and_names_their_owner(rig: Rig, folder: Path) -> None:
+    strangers.does("mkdir 20000-32767.{1..3000}", folder)
+
+    done = in_time(rig)
+
+    assert done.returncode == 69
+    assert f"{folder}/20000-32767." in done.stdout
+    assert "belongs to nobody" in done.stdout
+
+
+def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
+    """The same by an account that is neither root nor the stranger."""
+    lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in ("say", "verdict", "ports")]
+    head = ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING="]
+    text = "\n".join([*head, *lines, SHOW, "ports::range", TAKE, "trap - EXIT"])
+    return rig.run(
+        "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "bash", "-c", text,
+        VERLJOB_PORT_RANGE="20000-32767", VERLJOB_PORTS="512",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ("mkdir -m 700 ports", "cannot write port locks to"),
+        ("mkdir -m 777 ports", "is not sticky"),
+        ("mkdir -m 755 ports", "cannot write port locks to"),
+        ("mkfifo ports", "is no folder or a link"),
+        (": > ports", "is no folder or a link"),
+        ("ln -s gone ports", "is no folder or a link"),
+        ("ln -s ../theirs ports", "is no folder or a link"),
+    ],
+)
+@pytest.mark.parametrize("who", ["root", "an account"])
+def test_a_folder_of_a_stranger_ends_with_77_its_path_and_its_owner(rig: Rig, made: str, words: str, who: str) -> None:
+    place = strangers.open_to_all(rig.root / "place")
+    theirs = rig.root / "theirs"
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    strangers.does(made, place)
+    rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
+
+    began = time.monotonic()
+    done = reserve(rig, TAKE) if who == "root" else as_third_account(rig)
+
+    assert time.monotonic() - began < LIMIT_S
+    assert done.returncode == 77, done.stdout + done.stderr
+    assert f"{place}/ports" in done.stdout
+    assert "belongs to nobody (uid 65534)" in done.stdout
+    assert who == "an account" or words in done.stdout or "is not sticky" in done.stdout
+    assert list(theirs.iterdir()) == []
+
+
+def test_a_sticky_folder_that_another_account_made_first_will_do(rig: Rig) -> None:
+    place = strangers.open_to_all(rig.root / "place")
+    strangers.does("mkdir -m 1777 ports", place)
+    rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
+
+    assert as_third_account(rig).stdout == "20000-20511\n"
+
+
+def test_a_folder_that_gets_its_mode_a_moment_later_is_waited_for(rig: Rig) -> None:
+    place = strangers.open_to_all(rig.root / "place")
+    rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
+    with strangers.stays("mkdir -m 755 ports; echo ready; sleep 0.7; chmod 1777 ports", place):
+        done = as_third_account(rig)
+
+    assert done.stdout == "20000-20511\n", done.stdout
+
+
+JOB = """
+set -Eeuo pipefail
+HOST=n1 STAGE=checks ENDING=
+{libraries}
+ports::range
+ports::reserve 20000 20119 "$1" 0
+printf '%s %s\\n' "$PORTS_FIRST" "$PORTS_LAST" > "$2"
+read -r _ # until all have theirs
+"""
+
+
+def test_a_crowd_of_two_accounts_and_sizes_never_gets_one_port_twice(rig: Rig, folder: Path) -> None:
+    """They all begin to look at the same port, in a range that has hardly room for them."""
+    out = strangers.open_to_all(rig.root / "out")
+    libraries = "\n".join((CHECKOUT / f"slurm/lib/{name}.sh").read_text() for name in ("say", "verdict", "ports"))
+    job = rig.work / "job"
+    job.write_text(JOB.format(libraries=libraries))
+    strangers.reachable(rig.work)
+    environment = {**rig.environment, "VERLJOB_PORT_RANGE": "20000-32767", "VERLJOB_PORTS": "512"}
+    sizes = [10, 7] * 6
+    jobs = [
+        subprocess.Popen(
+            [*(strangers.AS_STRANGER.split() if index % 4 < 2 else []), "bash", job, str(size), out / str(index)],
+            env=environment,
+            stdin=subprocess.PIPE,
+        )
+        for index, size in enumerate(sizes)
+    ]
+    deadline = time.monotonic() + 20
+    while len(texts := [path.read_text() for path in out.iterdir()]) < len(jobs) or not all(texts):
+        if time.monotonic() > deadline or any(process.poll() is not None for process in jobs):
+            break
+        time.sleep(0.05)
+    for process in jobs:
+        process.communicate(b"\n")
+
+    blocks = sorted([int(port) for port in path.read_text().split()] for path in out.iterdir())
+    assert len(blocks) >= len(jobs) - 2  # sizes that do not divide one another leave gaps
+    assert all(before[1] < after[0] for before, after in zip(blocks, blocks[1:])), blocks
