@@ -68,14 +68,14 @@ def _crowd(cluster: Cluster, environment: Mapping[str, str], rounds: int, say: C
     return len(wrong)
 
 
-def attempt(kind: Kind, ground: Ground, *, patience: float = 1.0) -> Outcome:
+def attempt(kind: Kind, ground: Ground, *, slack: float = 1.0) -> Outcome:
     """Drill, and leave nodes that take the next job when the drill itself breaks off."""
     try:
-        return drill(kind, ground, patience=patience)
+        return drill(kind, ground, slack=slack)
     except (AssertionError, SlurmError) as error:
         ground.cluster.host("login").run(["scancel", "--user", ACCOUNT])
         ground.cluster.wait_ready(timeout_s=HANGS_S)
-        return Outcome(kind, ground.runtime.name, problems=[f"the drill broke off: {error}"])
+        return Outcome(kind, ground.runtime.name, kind.due_s(ground.patience), problems=[f"the drill broke off: {error}"])
 
 
 def runtime_of(name: str, image: str) -> Runtime:
@@ -89,7 +89,7 @@ def row(outcome: Outcome) -> str:
     """Return the line of the matrix, and a line for each thing that is not as it has to be."""
     kind = outcome.kind
     seen = f"{kind.code}/{outcome.code}"
-    times = f"{outcome.end_s:>6.1f} {kind.limit_s:>5.0f} {outcome.clean_s:>6.1f}"
+    times = f"{outcome.end_s:>6.1f} {outcome.due_s:>5.0f} {outcome.clean_s:>6.1f}"
     result = "FAIL" if outcome.problems else "pass"
     line = f"{kind.name:<32} {outcome.runtime:<8} {seen:<9} {outcome.state:<10} {times}  {result}"
     return "\n".join([line, *(f"    {problem}" for problem in outcome.problems)])

@@ -21,7 +21,7 @@ def markdown(kinds: Iterable[Kind]) -> str:
         stage, state = kind.stage.replace("|", " or "), kind.state.replace("|", " or ")
         if kind.job_code and kind.state == "FAILED":
             state += f" {kind.job_code}"
-        limit = f"{kind.limit_s:.0f} s"
+        limit = f"{kind.patience} + {kind.limit_s:.0f} s".removeprefix(" + ")
         lines.append(f"| {kind.fault} | {kind.code}, {stage} | {limit} | {kind.seen_by} | {kind.told} | {state} |")
     return "\n".join(lines) + "\n"
 
