@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pwd
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 
 from verl_node.errors import BadSettings
 
 _ANYWHERE = ("192.0.2.1", "2001:db8::1")  # documentation ranges: never a neighbour
 _LOOPBACK = "127.0.0.1"
+_LISTENS = "0A"  # include/net/tcp_states.h
 
 
 def own(head: str = "", hosts: Iterable[str] = ()) -> str:
@@ -63,6 +67,24 @@ def answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def listener(port: int, proc: Path = Path("/proc")) -> str:
+    """Return a sentence, after a blank, that names the account which listens on a port of this machine; else empty."""
+    for table in ("net/tcp", "net/tcp6"):
+        with suppress(OSError):
+            for row in (proc / table).read_text().splitlines()[1:]:
+                _, local, _, state, _, _, _, uid, *_ = row.split()
+                if state == _LISTENS and int(local.rpartition(":")[2], 16) == port:
+                    return f" A process of the account {_account(int(uid))} listens there."
+    return ""
+
+
+def _account(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:  # a container knows few
+        return f"with the uid {uid}"
 
 
 def _resolve(name: str) -> list[str]:

@@ -24,7 +24,7 @@ async def lead(node: Node) -> Verdict:
     for note in plan.training.notes if plan else ():
         node.journal.note(note)
     allocation = node.settings.allocation
-    peers = Peers(allocation.hosts, allocation.nodes, node.settings.token, node.journal.take)
+    peers = Peers(allocation.hosts, allocation.nodes, node.settings.token, node.journal.take, node.settings.silence_s)
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)

@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 
 BEAT_S = 1.0
-# Beats are counted by whoever waits for them, and not timed: who was held up itself has no reason to miss one.
-SILENT_BEATS = 8
 
 _beats: set[Callable[[], None]] = set()
 _lock = threading.Lock()

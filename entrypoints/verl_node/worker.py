@@ -7,8 +7,10 @@ import time
 from dataclasses import asdict
 
 from verl_node import address, preparation, ray_flags, stacks, steps
+from verl_node.control import messages
 from verl_node.control import worker as control
-from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Channel, Message
+from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Message
+from verl_node.control.session import Session
 from verl_node.errors import CheckFailed
 from verl_node.events import Event
 from verl_node.gpu_use import Watch
@@ -37,15 +39,17 @@ async def _follow(node: Node) -> Verdict:
     head = settings.head_address or settings.head_node
     with node.journal.during("join", f"looking for the head {head}"):
         _require_elsewhere(head, node.host)
-        channel, _ = await control.connect(
+        session, _ = await control.connect(
             head,
             settings.head_ports.control,
             own_address=settings.node_address,
             token=settings.token,
             hello=node.identity.message(),
             deadline=Deadline(settings.join_timeout_s),
+            silence_s=settings.silence_s,
+            note=node.journal.note,
         )
-    worker = _Worker(node, channel, "".join(settings.allocation.hosts[:1]) or head)
+    worker = _Worker(node, session, "".join(settings.allocation.hosts[:1]) or head)
     node.farewell = worker.farewell
     node.journal.hand_over_to(worker.pass_on)
     try:
@@ -66,9 +70,9 @@ def _require_elsewhere(head: str, host: str) -> None:
 
 
 class _Worker:
-    def __init__(self, node: Node, channel: Channel, head: str) -> None:
+    def __init__(self, node: Node, session: Session, head: str) -> None:
         self.node = node
-        self.channel = channel
+        self.session = session
         self.head = head
         self.orders: asyncio.Queue[Message] = asyncio.Queue()
         self.ended = False
@@ -76,35 +80,35 @@ class _Worker:
 
     def pass_on(self, event: Event) -> None:
         """Send an event of this node to the head."""
-        self.channel.send("event", event=event)
+        self.session.send("event", event=event)
 
     async def farewell(self, verdict: Verdict) -> None:
         """Say why this node ends, unless the head said so itself, and hang up."""
         if not self.ended:
-            self.channel.send("failed", verdict=asdict(verdict))
-        await self.channel.close()
+            self.session.send("failed", verdict=asdict(verdict))
+        await (self.session.close(0) if self.ended else self.session.close())
 
     async def hear(self) -> None:
         """Listen to the head. Raises _JobEnded when it says so, ClusterLost when it is gone."""
-        while (message := await self.channel.receive()) is not None:
+        while (message := await self.session.receive()) is not None:
             if message["kind"] == "end":
                 self.ended = True
-                raise _JobEnded(Verdict(**message["verdict"]))
+                raise _JobEnded(messages.verdict(message))
             self.orders.put_nowait(message)
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)
-        raise control.lost(self.head, self.channel.end)
+        raise control.lost(self.head, self.session.end)
 
     async def obey(self, ray: Ray) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""
         await self.node.checking.done.wait()
-        self.channel.send("checks", report=asdict(self.node.checking.report), time=time.time())
+        self.session.send("checks", report=asdict(self.node.checking.report), time=time.time())
         order = await self.orders.get()
         self.node.journal.phase = "join"
-        env = self.node.ray_environment(order["gcs"], order["env"], self.channel.local_address)
-        self.node.journal.note(f"`ray start` at {self.channel.local_address} joins {order['gcs']}")
+        env = self.node.ray_environment(order["gcs"], order["env"], self.session.local_address)
+        self.node.journal.note(f"`ray start` at {self.session.local_address} joins {order['gcs']}")
         argv = ray_flags.worker_argv(
             order["gcs"],
-            node_address=self.channel.local_address,
+            node_address=self.session.local_address,
             host=self.node.host,
             ports=self.node.ports,
             share=self.node.share(),
@@ -126,7 +130,7 @@ class _Worker:
             elif order["kind"] == "step":
                 row = await steps.gpu_row(order["step"], self.node.host, self.gpus)
                 if row is not None:
-                    self.channel.send("row", row=row)
+                    self.session.send("row", row=row)
             elif order["kind"] == "stacks":
                 await self._write_stacks(order["number"])
             elif order["kind"] == "prepare":
@@ -134,11 +138,11 @@ class _Worker:
                 environ = self.node.settings.environ
                 await preparation.run(order["argv"], environ, journal=self.node.journal, deadline=deadline)
                 await self.gpus.since()  # what they did until now is nothing of the first step
-                self.channel.send("prepared")
+                self.session.send("prepared")
                 self.node.journal.phase = "train"
 
     async def _write_stacks(self, number: int) -> None:
         folder = self.node.folder()
         if folder is not None:
             self.node.journal.note(await stacks.write(folder / f"stacks-{number}.txt", self.node.settings.environ))
-        self.channel.send(f"stacks-{number}")
+        self.session.send(f"stacks-{number}")

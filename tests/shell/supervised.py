@@ -78,6 +78,7 @@ class Job:
             "VERLJOB_RAY_TEMP_DIR": str(self.ray_dir),
             "VERLJOB_RECIPE": str(self.folder / "stub.yaml"),
             "VERLJOB_RUN_DIR": str(self.run_dir),
+            "VERLJOB_SILENCE_S": "8",
             "VERLJOB_TOKEN_FILE": str(self.folder / "token"),
             "VERLJOB_VERL": str(self.folder / "verl"),
         }
