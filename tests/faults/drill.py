@@ -21,9 +21,9 @@ IDLE_S = 60
 BACK_S = 6.0
 """How long a node.sh that was not killed takes for its end, with something to spare."""
 LOST_S = 600
-"""SlurmdTimeout of the rehearsal cluster is five minutes, and it is looked at once in a while; the job is then completing
-until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs again as late:
-more than 150 s after its freeze ended was seen."""
+"""SlurmdTimeout of the rehearsal cluster is five minutes, and it is looked at once in a while; the job is then
+completing until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs
+again as late: more than 150 s after its freeze ended was seen."""
 GOING = ("RUNNING", "CONFIGURING")
 
 

@@ -141,8 +141,8 @@ KINDS: tuple[Kind, ...] = (
          ("ended from outside",), "node.sh: the client ended", now.kill_engine_with_live_restore, runtimes=ENGINE,
          quick=True),
     Kind("engine-stopped", "SIGSTOP of dockerd on a worker, then the end of the training", 137, "train", HEAD,
-         ("killed by signal 9",), "launch.sh: no end of the worker's node.sh, 6 s", now.end_under_a_stopped_engine, limit_s=VANISHED_S,
-         runtimes=ENGINE),
+         ("killed by signal 9",), "launch.sh: the worker's node.sh does not end, 6 s", now.end_under_a_stopped_engine,
+         limit_s=VANISHED_S, runtimes=ENGINE),
     # --- a machine ---
     Kind("worker-frozen", "a worker's machine stands still", 76, "cluster", WORKER, ("n2 was lost", "no sign of life"),
          "the head: the control channel", now.freeze(WORKER), patience=SILENCE, logs=False, quick=True),

@@ -72,7 +72,8 @@ def test_an_idle_host_has_nothing_to_tell(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slurmd", "silence", "severity"), [("300", "60", "ok"), ("60", "60", "warn"), ("89", "60", "warn"), ("90", "60", "ok")]
+    ("slurmd", "silence", "severity"),
+    [("300", "60", "ok"), ("60", "60", "warn"), ("89", "60", "warn"), ("90", "60", "ok")],
 )
 def test_the_doctor_warns_where_slurm_gives_a_silent_node_up_first(
     host: Host, slurmd: str, silence: str, severity: str

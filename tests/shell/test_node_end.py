@@ -138,10 +138,10 @@ def test_a_patience_that_is_no_number_is_refused(rig: Rig, stall: str) -> None:
 
 def test_a_clock_that_is_set_back_stops_no_sign_of_life(rig: Rig) -> None:
     """SECONDS follows the clock: an assignment stands here for a clock that was set back by an hour."""
-    script = '''sleep 6 & looks=0
+    script = """sleep 6 & looks=0
 look() { looks=$((looks + 1)); ((looks != 2)) || SECONDS=$((SECONDS - 3600)); }
 process::await $! 5 look
-((looks >= 4)) || exit 1'''
+((looks >= 4)) || exit 1"""
 
     assert rig.source("say verdict process", script).returncode == 0
 
