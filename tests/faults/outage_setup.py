@@ -22,8 +22,8 @@ if ! mountpoint --quiet "$1"; then
     chmod 1777 "$1"
 fi
 mountpoint --quiet "$2" || bindfs "$2" "$2"
-cp /usr/lib/*/faketime/libfaketime.so.1 "$3/"
-echo "$3/libfaketime.so.1" > "$3/ld.so.preload"
+cp /usr/local/lib/testbed-clock.so "$3/clock.so"
+echo "$3/clock.so" > "$3/ld.so.preload"
 chmod -R a+rX "$3"
 """
 
@@ -37,7 +37,7 @@ def ready(cluster: Cluster) -> None:
 
 
 def set_clock(cluster: Cluster, node: str, offset_s: int) -> None:
-    """Set how far the clock in the node's container is ahead; libfaketime reads that again every second.
+    """Set how far the clock in the node's container is ahead; slurm/testbed/clock.c reads that again every second.
 
     Written in place: the container's mount is that very file.
     """
@@ -48,12 +48,9 @@ def set_clock(cluster: Cluster, node: str, offset_s: int) -> None:
 def environment(runtime: str) -> dict[str, str]:
     """Return what a job needs in its environment to stand on this ground.
 
-    In the container alone every process gets libfaketime, by a file of the dynamic linker's; bare has no container.
+    Every process of the container, and none outside, gets the other clock by a file of the dynamic linker's.
     """
     found = {"VERLJOB_LOCAL": DISK}
     if runtime != "bare":
-        faked = {"FAKETIME_TIMESTAMP_FILE": f"{_CLOCK}/offset", "FAKETIME_CACHE_DURATION": "1"}
-        faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
-        mounts = f"{_CLOCK}:ro,{_CLOCK}/ld.so.preload:/etc/ld.so.preload:ro"
-        found |= {"VERLJOB_MOUNTS": mounts, "VERLJOB_ENV": ",".join(faked), **faked}
+        found["VERLJOB_MOUNTS"] = f"{_CLOCK}:ro,{_CLOCK}/ld.so.preload:/etc/ld.so.preload:ro"
     return found
