@@ -26,7 +26,7 @@ from verl_node.traces import Traces
 from verl_node.wait import Deadline, until
 
 _GOODBYE_S = 1.0
-_GREETING_S = 5.0  # of a new connection, until it has proved the token and said hello
+_PROVE_S, _HELLO_S = 5.0, 10.0  # of a new connection, and of one that has proved the token
 # Connections that are accepted in one turn of the event loop, so that those before get an answer in between; and that
 # the kernel keeps for the next turns.
 _AT_ONCE, _QUEUE = 8, 1024
@@ -116,10 +116,11 @@ class Peers:
         self._strangers.enter(channel)
         let_in = False
         try:
-            await asyncio.wait_for(self._greet(channel), _GREETING_S)
+            await asyncio.wait_for(self._prove(channel), _PROVE_S)
+            self._let_in(channel, await asyncio.wait_for(channel.receive(), _HELLO_S))
             let_in = True
         except asyncio.TimeoutError:
-            self._strangers.turn_away(channel.remote_address, f"it took more than {_GREETING_S:.0f} s")
+            self._strangers.turn_away(channel.remote_address, "it did not prove the token, or said no hello, in time")
         except (NodeError, NotAdmitted, OSError) as error:
             self._turn_away(channel, str(error))
         except Exception as error:  # whatever a stranger's bytes led to must not outlive its connection
@@ -129,14 +130,16 @@ class Peers:
             if not let_in:
                 await channel.close()
 
+    async def _prove(self, channel: Channel) -> None:
+        await prove(channel, self._token, head=True)
+        self._strangers.leave(channel)  # at once: a worker that has our answer is not to be crowded out any more
+
     def _turn_away(self, channel: Channel, why: str) -> None:
         self._strangers.turn_away(channel.remote_address, why)
         channel.send({"kind": "refused", "why": why, "fix": "Look for a second launch of this node."})
 
-    async def _greet(self, channel: Channel) -> None:
-        """Have it prove the token, and let it in as a new worker or as one that returns."""
-        await prove(channel, self._token, head=True)
-        message = await channel.receive()
+    def _let_in(self, channel: Channel, message: Message | None) -> None:
+        """Let in a new worker, or one that returns. Raises NotAdmitted, Unreadable."""
         if message is None:
             raise NotAdmitted(f"it said no hello: {channel.end}")
         if message.get("kind") == "resume":

@@ -103,7 +103,7 @@ class Session:
             self._start(self._watch())
         else:
             self._note(f"the control connection is back after {self._silent * heart.BEAT_S:.0f} s without a sign")
-        self._silent = 0
+        self._silent, self._problem = 0, ""
 
     async def close(self, wait_s: float = _CLOSE_S) -> None:
         """Give what was not received this long to arrive, then hang up."""
@@ -134,8 +134,7 @@ class Session:
             self._note(f"the control connection broke: {channel.end}; up to {self._patience_s:.0f} s for a new one")
 
     def _take(self, channel: Channel, frame: Message) -> None:
-        self._silent = 0
-        self._problem = ""
+        self._silent, self._problem = 0, ""
         if "received" in frame:
             self._forget(count(frame, "received"))
         if "message" not in frame:

@@ -16,7 +16,8 @@ from verl_node.wait import Deadline
 
 _RETRY_S = 0.5
 _OPEN_S, _PROVE_S = 5.0, 10.0
-# A connection that is to be resumed: SYNs are sent again after 1 s and 3 s, and so is a new attempt.
+# Of an attempt to go on over another connection. The kernel sends a SYN again after 1 s, 3 s, 7 s: a new attempt is
+# sooner there when the network is back.
 _OPEN_AGAIN_S, _RESUME_S = 3.0, 5.0
 
 
@@ -102,13 +103,14 @@ def _session(way: _Way, channel: Channel, welcome: Message, silence_s: float, no
     names = {"session": text(welcome, "session"), "node_id": count(welcome, "node_id")}
 
     async def resume(attempt: int, received: int) -> tuple[Channel, int]:
+        deadline = Deadline(_OPEN_AGAIN_S + _RESUME_S)
         try:
             again = await way.proved(_OPEN_AGAIN_S, _RESUME_S)
         except PermissionMissing as error:  # whoever listens there now is not the head
             raise ConnectionError(str(error)) from error
         again.send({"kind": "resume", **names, "attempt": attempt, "received": received})
         try:
-            answer = await asyncio.wait_for(again.receive(), _RESUME_S)
+            answer = await asyncio.wait_for(again.receive(), deadline.left_s())
             return again, _resumed(answer, again)
         except BaseException:
             again.drop()

@@ -8,13 +8,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from verl_node import crowding, heart, lease, standstill, strain, tree
 from verl_node.address import leads_here
-from verl_node.control.channel import LINE_LIMIT, Channel, Message
 from verl_node.errors import ClusterLost
 
 BEAT_S = 0.05
@@ -27,73 +25,6 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heart, "BEAT_S", BEAT_S)
     monkeypatch.setattr(lease, "_SIGN_S", BEAT_S)
     monkeypatch.setattr(standstill, "_LOOK_S", BEAT_S)
-
-
-Other = Callable[[Channel], Awaitable[object]]
-
-
-async def story(other: Other | None, receive: Callable[[Channel], Awaitable[Message | None]]) -> Message | None:
-    """Receive from a server that does as told, or that is a stranger who says nothing."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if other is None:
-            await reader.read()
-            writer.close()
-            return
-        channel = Channel(reader, writer)
-        await other(channel)
-        await channel.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    channel = Channel(*await asyncio.open_connection(*server.sockets[0].getsockname(), limit=LINE_LIMIT))
-    message = await receive(channel)
-    await channel.close()
-    ends.append(channel.end)
-    server.close()
-    await asyncio.sleep(BEAT_S)
-    return message
-
-
-ends: list[str] = []
-
-
-def received(other: Other | None) -> Message | None:
-    return asyncio.run(asyncio.wait_for(story(other, Channel.receive), 10))
-
-
-def test_who_gives_no_sign_is_lost() -> None:
-    assert received(None) is None
-    assert "no sign of life" in ends[-1]
-
-
-def test_who_hangs_up_is_told_from_who_stands_still() -> None:
-    assert received(Channel.close) is None
-    assert "ended without a word" in ends[-1]
-
-
-def test_beats_keep_a_quiet_connection_and_are_no_messages(tmp_path: Path) -> None:
-    async def quiet(channel: Channel) -> None:
-        await asyncio.sleep(BEAT_S * heart.SILENT_BEATS * 2)
-        channel.send("hello", words="x" * 500_000)
-        await channel.receive()
-
-    heart.start(tmp_path / "none")
-
-    assert received(quiet) == {"kind": "hello", "words": "x" * 500_000}
-
-
-def test_one_whose_own_loop_was_held_up_does_not_take_the_other_for_lost() -> None:
-    async def late(channel: Channel) -> None:
-        channel.send("hello")
-        await channel.receive()
-
-    async def held_up(channel: Channel) -> Message | None:
-        receiving = asyncio.ensure_future(channel.receive())
-        await asyncio.sleep(0)
-        time.sleep(BEAT_S * heart.SILENT_BEATS * 2)  # as a file system that does not answer does
-        return await receiving
-
-    assert asyncio.run(asyncio.wait_for(story(late, held_up), 10)) == {"kind": "hello"}
 
 
 def test_the_pulse_goes_on_while_the_loop_is_held_up(tmp_path: Path) -> None:
