@@ -103,16 +103,17 @@ hostcheck::_no_stale_ray() {
     fi
 }
 
-# For the doctor, on the first node: below that Slurm ends a job whose node is silent before VERLJOB_SILENCE_S does.
+# For the doctor: below that Slurm ends a job whose node is silent before VERLJOB_SILENCE_S does. The first node asks for all.
 readonly HOSTCHECK_SLURM_MORE_S=30
 
 hostcheck::_slurm_waits_longer() {
-    local config wanted
-    [[ -n ${VERLJOB_DOCTOR:-} && $SLURM_NODEID == 0 && ${VERLJOB_SILENCE_S:-} =~ ^[1-9][0-9]{0,4}$ ]] || return 0
+    local config='' wanted
+    [[ -n ${VERLJOB_DOCTOR:-} && ${VERLJOB_SILENCE_S:-} =~ ^[1-9][0-9]{0,4}$ ]] || return 0
     wanted=$((VERLJOB_SILENCE_S + HOSTCHECK_SLURM_MORE_S))
-    config=$(timeout -s KILL "$HOSTCHECK_LIMIT_S" scontrol show config) || return 0 # a busy controller: nothing is known
-    [[ $config =~ SlurmdTimeout[[:space:]]*=[[:space:]]*([1-9][0-9]{0,5})' sec' ]] || return 0 # 0: Slurm waits without end
-    if ((BASH_REMATCH[1] < wanted)); then
+    [[ $SLURM_NODEID != 0 ]] || config=$(timeout -s KILL "$HOSTCHECK_LIMIT_S" scontrol show config) \
+        || say::warn "scontrol does not show its configuration: whether Slurm waits for a silent node is not known"
+    # 0 sec: Slurm waits without end
+    if [[ $config =~ SlurmdTimeout[[:space:]]*=[[:space:]]*([1-9][0-9]{0,5})' sec' ]] && ((BASH_REMATCH[1] < wanted)); then
         printf 'host.slurm_waits_longer\twarn\tSlurm gives a silent node up after %s s (SlurmdTimeout), and its jobs with it.\tat least %s s, VERLJOB_SILENCE_S and %s\t%s\n' \
             "${BASH_REMATCH[1]}" "$wanted" "$HOSTCHECK_SLURM_MORE_S" "Ask the site for a longer SlurmdTimeout, or know that Slurm decides (docs/faults.md)."
     else

@@ -88,16 +88,22 @@ def test_the_doctor_warns_where_slurm_gives_a_silent_node_up_first(
 
 
 @pytest.mark.parametrize(
-    ("doctor", "node", "config"), [("", "0", "60 sec"), ("quick", "1", "60 sec"), ("quick", "0", "0 sec")]
+    ("doctor", "node", "script", "severity"),
+    [
+        ("", "0", "60 sec", None),
+        ("quick", "1", "60 sec", "ok"),
+        ("quick", "0", "0 sec", "ok"),
+        ("quick", "0", "; exit 1", "ok"),
+    ],
 )
 def test_slurm_is_asked_for_its_patience_by_the_doctor_alone_and_once(
-    host: Host, doctor: str, node: str, config: str
+    host: Host, doctor: str, node: str, script: str, severity: str | None
 ) -> None:
-    host.tool("scontrol", f"echo 'SlurmdTimeout           = {config}'")
+    host.tool("scontrol", f"echo SlurmdTimeout           = {script}")
 
     found = host.seen(f"{OURS}\nVERLJOB_DOCTOR={doctor} SLURM_NODEID={node} VERLJOB_SILENCE_S=60")
 
-    assert "host.slurm_waits_longer" not in found
+    assert found.get("host.slurm_waits_longer", [None])[0] == severity
 
 
 def test_who_holds_a_gpu_of_the_job_is_named_with_account_and_job(host: Host) -> None:
