@@ -43,8 +43,9 @@ async def _live(node: Node) -> int:
     signals = Signals()
     tree.adopt_orphans()
     heart.start(node.settings.out_dir / "pulse")
-    watchers = [signals.watch(), standstill.watch(node.host)]
-    watchers += [lease.watch(node.settings.lease)] if node.settings.lease else []
+    stall_s = node.settings.stall_s
+    watchers = [signals.watch(), standstill.watch(node.host, stall_s)]
+    watchers += [lease.watch(node.settings.lease, stall_s)] if node.settings.lease else []
     try:
         verdict = await unless(*watchers, story=_story(node))
         code = 0 if node.settings.joins else verdict.code  # a worker that heard how the job ended did its part

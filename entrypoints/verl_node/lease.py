@@ -11,11 +11,10 @@ from verl_node.errors import BadSettings, ClusterLost, EndedFromOutside
 
 # node.sh writes into it every second, from a loop that waits for nothing else.
 _SIGN_S = 1.0
-_SILENT_SIGNS = 4
 
 
-async def watch(path: Path) -> None:
-    """Wait for end of file, or for a holder that wrote into it and no longer does.
+async def watch(path: Path, stall_s: float) -> None:
+    """Wait for end of file, or for a holder that wrote into it and has not done so for ``stall_s`` seconds.
 
     Raises EndedFromOutside or ClusterLost then. node.sh opens it before it starts us: a FIFO that nobody holds open is
     a lease that has ended already, which only a read tells, since the kernel reports no hang-up to a reader that never
@@ -34,7 +33,7 @@ async def watch(path: Path) -> None:
     readable = asyncio.Event()
     loop.add_reader(descriptor, readable.set)
     try:
-        await _until_it_ends(descriptor, readable)
+        await _until_it_ends(descriptor, readable, stall_s)
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
@@ -44,7 +43,7 @@ async def watch(path: Path) -> None:
     )
 
 
-async def _until_it_ends(descriptor: int, readable: asyncio.Event) -> None:
+async def _until_it_ends(descriptor: int, readable: asyncio.Event, stall_s: float) -> None:
     """Return at its end. Raises ClusterLost; a holder that never wrote may go on in silence."""
     silent = 0.0  # signs that did not come, counted and not timed: we may have been held up ourselves
     signed = False
@@ -57,10 +56,10 @@ async def _until_it_ends(descriptor: int, readable: asyncio.Event) -> None:
         readable.clear()
         if not await _set(readable, _SIGN_S):
             silent += crowding.weight() if signed else 0.0
-        if silent >= _SILENT_SIGNS:
+        if silent >= stall_s / _SIGN_S:
             raise ClusterLost(
-                f"node.sh of this node gave no sign of life for {_SILENT_SIGNS * _SIGN_S:.0f} s: it is stopped.",
-                fix="Look for who sent it SIGSTOP (kill -STOP, scontrol suspend).",
+                f"node.sh of this node gave no sign of life for {stall_s:.0f} s: it is stopped.",
+                fix="Look for who sent it SIGSTOP (kill -STOP, scontrol suspend); VERLJOB_STALL_S waits longer.",
             )
 
 

@@ -83,6 +83,7 @@ class Node:
             gpus=self.gpus,
             ray=self.ray_version,
             start_timeout_s=self.settings.ray_timeout_s,
+            silence_s=self.settings.silence_s,
             token_file=self.settings.token_file,
             verl_checkout=self.settings.verl_checkout,
             debug=self.settings.debug,

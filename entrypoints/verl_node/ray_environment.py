@@ -11,14 +11,9 @@ from verl_node.ports import NodePorts
 from verl_node.ray_flags import port_environment
 from verl_node.versions import Version
 
-# A node whose raylet stops is given up after about 10 s (Ray's default: 14 s), a head that stops after 10 s (61 s).
 # The first driver would have the raylet start a Python process for each CPU, 192 of them on a large node, and wait;
 # verl's workers, which have a runtime environment of their own, take none of them. A value that the user exported wins.
 _TUNING = {
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "5000",
-    "RAY_health_check_failure_threshold": "5",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_preload_python_modules": "verl_node.traceable",
@@ -35,6 +30,7 @@ def build(
     gpus: int,
     ray: Version,
     start_timeout_s: float,
+    silence_s: float,
     token_file: Path | None,
     verl_checkout: Path | None,
     training: Mapping[str, str],
@@ -50,7 +46,7 @@ def build(
     visible = masks.visible_devices(platform)
     built = masks.one_mask(environ, platform=platform, gpus=gpus, visible=visible, ray=ray)
     _authenticate(built, token_file)
-    for name, value in _TUNING.items():
+    for name, value in {**_TUNING, **_patience(silence_s)}.items():
         built.setdefault(name, value)
     built.setdefault("RAY_raylet_start_wait_time_s", f"{start_timeout_s:.0f}")
     # A task with a runtime environment waits for the agent that makes it; then the raylet would end itself.
@@ -66,6 +62,37 @@ def build(
     built.update(debugging.environment(debug, ports))
     built[debugging.SUPERVISOR] = str(os.getpid())
     return {**built, **fabric, **port_environment(ports), **training, "RAY_ADDRESS": gcs}
+
+
+def _patience(silence_s: float) -> dict[str, str]:
+    """Return what keeps Ray from ending anything before the control channel takes a silent node for lost.
+
+    Each wait is twice ``silence_s``: TCP doubles the pause before each retransmission, so a connection may stay quiet
+    for as long again after the network is back. Names and defaults are those of src/ray/common/ray_config_def.h (Ray
+    2.60; those of 2.4x are the same, and a Ray that does not know one ignores it):
+
+    - The GCS asks each raylet for its health, and marks the node dead after ``failure_threshold`` failures in a row, a
+      ``period`` apart where they fail at once. 6 x silence/3 is twice the silence.
+    - A raylet that cannot reach the GCS for ``gcs_rpc_server_reconnect_timeout_s`` ends itself (60 s);
+      a synchronous request to the GCS raises after ``gcs_server_request_timeout_seconds`` (60 s).
+    - gRPC closes a connection on which sent data or a ping was not acknowledged within its keepalive timeout, which is
+      also TCP_USER_TIMEOUT: 20 s for every server of Ray's (rpc/grpc_server.cc), 120 s for its clients. An actor's
+      answer that meets an outage of more than 20 s would fail the task, and with it the training.
+    - An actor cancels a task whose predecessor has not come after ``actor_scheduling_queue_max_reorder_wait_seconds``
+      (30 s).
+    """
+    patience_s = 2 * silence_s
+    asking_ms = f"{silence_s * 1000 / 3:.0f}"
+    return {
+        "RAY_health_check_period_ms": asking_ms,
+        "RAY_health_check_timeout_ms": asking_ms,
+        "RAY_health_check_failure_threshold": "6",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": f"{patience_s:.0f}",
+        "RAY_gcs_server_request_timeout_seconds": f"{max(60.0, patience_s):.0f}",
+        "RAY_grpc_keepalive_timeout_ms": f"{max(20.0, patience_s) * 1000:.0f}",
+        "RAY_grpc_client_keepalive_timeout_ms": f"{max(120.0, patience_s) * 1000:.0f}",
+        "RAY_actor_scheduling_queue_max_reorder_wait_seconds": f"{max(30.0, patience_s):.0f}",
+    }
 
 
 def _authenticate(built: dict[str, str], token_file: Path | None) -> None:

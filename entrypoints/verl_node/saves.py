@@ -53,11 +53,11 @@ class Saves:
 
         launch.sh leaves the notice only where the job will be started again; otherwise every minute counts.
         """
-        deadline = await self._notice()
+        deadline = Deadline(await self._notice() - time.time())  # the clock may be set while we wait
         before = await self.look()
-        left_s = max(0.0, deadline - time.time())
+        left_s = deadline.left_s()
         self._say(f"Slurm ends this job soon: training ends at its next checkpoint, at the latest in {left_s:.0f} s")
-        while await self.look() == before and time.time() < deadline:
+        while await self.look() == before and deadline.left_s() > 0:
             await asyncio.sleep(_NOTICE_S)
         if self.step > before:
             await until(lambda: self.logged >= self.step, deadline=Deadline(_LOG_S))

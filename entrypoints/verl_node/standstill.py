@@ -9,22 +9,25 @@ from verl_node import tree
 from verl_node.errors import ClusterLost
 
 _LOOK_S = 2.0  # a look reads every process of the node: half of what a supervisor takes
-_LOOKS = 2  # counted and not timed: we may have been stopped together with them
 
 
-async def watch(host: str) -> None:
-    """Wait for a process that stays stopped for 4 s. Raises ClusterLost; one under a debugger is not stopped."""
+async def watch(host: str, stall_s: float) -> None:
+    """Wait for a process that stays stopped for ``stall_s`` seconds. Raises ClusterLost.
+
+    Looks are counted and not timed, since this process may have been stopped together with them. One under a debugger
+    (state t, not T) is not stopped.
+    """
+    allowed = stall_s / _LOOK_S
     seen: dict[int, int] = {}
     while True:
         now = tree.stopped()
         seen = {pid: seen.get(pid, 0) + 1 for pid in now}
         for pid, looks in seen.items():
-            if looks > _LOOKS:
-                ago_s = _LOOKS * _LOOK_S
+            if looks > allowed:
                 raise ClusterLost(
                     f"The process {_script(pid) or now[pid]} (PID {pid} as its supervisor sees it) on {host} "
-                    f"was stopped {ago_s:.0f} s ago.",
-                    fix="Look for who sent it SIGSTOP (kill -STOP, a frozen cgroup).",
+                    f"was stopped {stall_s:.0f} s ago.",
+                    fix="Look for who sent it SIGSTOP (kill -STOP, a frozen cgroup); VERLJOB_STALL_S waits longer.",
                     host=host,
                 )
         await asyncio.sleep(_LOOK_S)

@@ -47,6 +47,7 @@ hostcheck::judge() {
         hostcheck::_gpus_are_idle
         hostcheck::_gpus_said_nothing
         hostcheck::_no_stale_ray
+        hostcheck::_slurm_waits_longer
         printf 'host.image_is_here\tok\t%s\t\t\n' "${IMAGE_ID:-}"
     } > "$1"
 }
@@ -99,6 +100,24 @@ hostcheck::_no_stale_ray() {
         printf 'host.no_stale_ray\twarn\t%s.\tno Ray of yours but the job'\''s\tEnd it: kill those numbers on %s.\n' "${found%; }" "$HOST"
     else
         printf 'host.no_stale_ray\tok\t\t\t\n'
+    fi
+}
+
+# For the doctor: below that Slurm ends a job whose node is silent before VERLJOB_SILENCE_S does. The first node asks for all.
+readonly HOSTCHECK_SLURM_MORE_S=30
+
+hostcheck::_slurm_waits_longer() {
+    local config='' wanted
+    [[ -n ${VERLJOB_DOCTOR:-} && ${VERLJOB_SILENCE_S:-} =~ ^[1-9][0-9]{0,4}$ ]] || return 0
+    wanted=$((VERLJOB_SILENCE_S + HOSTCHECK_SLURM_MORE_S))
+    [[ $SLURM_NODEID != 0 ]] || config=$(timeout -s KILL "$HOSTCHECK_LIMIT_S" scontrol show config) \
+        || say::warn "scontrol does not show its configuration: whether Slurm waits for a silent node is not known"
+    # 0 sec: Slurm waits without end
+    if [[ $config =~ SlurmdTimeout[[:space:]]*=[[:space:]]*([1-9][0-9]{0,5})' sec' ]] && ((BASH_REMATCH[1] < wanted)); then
+        printf 'host.slurm_waits_longer\twarn\tSlurm gives a silent node up after %s s (SlurmdTimeout), and its jobs with it.\tat least %s s, VERLJOB_SILENCE_S and %s\t%s\n' \
+            "${BASH_REMATCH[1]}" "$wanted" "$HOSTCHECK_SLURM_MORE_S" "Ask the site for a longer SlurmdTimeout, or know that Slurm decides (docs/faults.md)."
+    else
+        printf 'host.slurm_waits_longer\tok\t\t\t\n'
     fi
 }
 

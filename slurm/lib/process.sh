@@ -15,7 +15,7 @@ process::await() {
             wait "$1" || : # a trapped signal interrupts it: look again
         else
             process::_pause
-            ((SECONDS > looked)) || continue
+            ((SECONDS != looked)) || continue # SECONDS goes back with the clock: no look would be due for that long
             looked=$SECONDS
             "$3" "$1" || return 1
         fi

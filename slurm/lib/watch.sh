@@ -5,9 +5,6 @@
 # that ended well gives the others time to keep their logs (logs.sh).
 readonly WATCH_ASK_S=2 WATCH_LOST_S=6 WATCH_WELL_TIMES=10
 
-# How long srun may be stopped.
-readonly WATCH_STOPPED_S=4
-
 # Descriptor 4 is how the listener (step.sh) tells who was heard; it is open at both ends, so that it never ends.
 watch::begin() {
     STEP_HEARD=() STEP_HEARD_AT='' STEP_TIMES=1 STEP_ASKED='' STEP_STOPPED=0 STEP_FAULT=''
@@ -66,10 +63,10 @@ watch::_ask() {
 }
 
 # usage: watch::_unstop SRUN
-# A stopped srun neither tells of the nodes' end nor brings their talk: it goes on, to end the step.
+# A srun that was stopped for longer than VERLJOB_STALL_S neither tells of the nodes' end nor brings their talk: it goes on, to end the step.
 watch::_unstop() {
     process::stopped "$1" || { STEP_STOPPED=0; return 0; }
-    ((++STEP_STOPPED > WATCH_STOPPED_S)) || return 0
+    ((++STEP_STOPPED > VERLJOB_STALL_S)) || return 0
     STEP_FAULT="srun was stopped on $HOST (SIGSTOP)"
     kill -CONT "$1"
     watch::_ask

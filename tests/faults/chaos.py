@@ -9,6 +9,7 @@ from slurm.errors import SlurmError
 from slurm.testbed import Cluster
 from tests.cluster import crowd
 from tests.cluster.ground import bring_for_bare, bring_for_podman, prepare
+from tests.faults import outages, survival
 from tests.faults.drill import HANGS_S, Ground, Outcome, drill
 from tests.faults.kinds import KINDS, Kind, named
 from tests.faults.neighbour import Neighbour
@@ -18,13 +19,22 @@ from tests.faults.scene import ACCOUNT, Runtime
 CLIENTS = {"docker": "[d]ocker run", "podman": "[p]odman run", "bare": ""}
 # No fault, but the other thing that many jobs on a node can do to each other.
 CROWD, CROWD_JOBS, CROWD_ROUNDS = "crowd", 8, 10
+STEPS = 60
+"""Of each training that goes through outages."""
 HEAD_LINE = f"{'kind':<32} {'runtime':<8} {'code':<9} {'state':<10} {'end':>6} {'bar':>5} {'clean':>6}  result"
 
 
 def chosen(only: str, runtime: str) -> list[Kind]:
     """Return the kinds of this runtime, or those named by comma; raises SlurmError for a name that is none."""
-    kinds = [named(name) for name in only.split(",") if name != CROWD] if only else list(KINDS)
+    others = {CROWD, *(outage.name for outage in outages.OUTAGES)}
+    kinds = [named(name) for name in only.split(",") if name not in others] if only else list(KINDS)
     return [kind for kind in kinds if runtime in kind.runtimes]
+
+
+def to_survive(only: str, runtime: str) -> list[outages.Outage]:
+    """Return the outages of this runtime, or those of them that are named by comma."""
+    named_ones = only.split(",")
+    return [each for each in outages.OUTAGES if runtime in each.runtimes and (not only or each.name in named_ones)]
 
 
 def run(
@@ -47,13 +57,17 @@ def run(
         for kind in kinds * rounds:
             outcomes.append(attempt(kind, ground))
             say(row(outcomes[-1]))
+        survived = [*to_survive(only, runtime)] * rounds
+        ended = survival.run(cluster, ground.runtime, survived, steps=STEPS, say=lambda one: say(survived_row(one)))
+        for problem in ended:
+            say(f"    {problem}")
         asked = CROWD in only.split(",") or (not only and runtime == "docker")  # its containers are Docker's
         crowded = _crowd(cluster, environment, rounds, say) if asked else 0
     finally:
         cluster.down()
     if outcomes:
         say(worst(outcomes))
-    return sum(bool(outcome.problems) for outcome in outcomes) + crowded
+    return sum(bool(outcome.problems) for outcome in outcomes) + len(ended) + crowded
 
 
 def _crowd(cluster: Cluster, environment: Mapping[str, str], rounds: int, say: Callable[[str], None]) -> int:
@@ -68,14 +82,15 @@ def _crowd(cluster: Cluster, environment: Mapping[str, str], rounds: int, say: C
     return len(wrong)
 
 
-def attempt(kind: Kind, ground: Ground, *, patience: float = 1.0) -> Outcome:
+def attempt(kind: Kind, ground: Ground, *, slack: float = 1.0) -> Outcome:
     """Drill, and leave nodes that take the next job when the drill itself breaks off."""
     try:
-        return drill(kind, ground, patience=patience)
+        return drill(kind, ground, slack=slack)
     except (AssertionError, SlurmError) as error:
         ground.cluster.host("login").run(["scancel", "--user", ACCOUNT])
         ground.cluster.wait_ready(timeout_s=HANGS_S)
-        return Outcome(kind, ground.runtime.name, problems=[f"the drill broke off: {error}"])
+        problems = [f"the drill broke off: {error}"]
+        return Outcome(kind, ground.runtime.name, kind.due_s(ground.patience), problems=problems)
 
 
 def runtime_of(name: str, image: str) -> Runtime:
@@ -89,10 +104,19 @@ def row(outcome: Outcome) -> str:
     """Return the line of the matrix, and a line for each thing that is not as it has to be."""
     kind = outcome.kind
     seen = f"{kind.code}/{outcome.code}"
-    times = f"{outcome.end_s:>6.1f} {kind.limit_s:>5.0f} {outcome.clean_s:>6.1f}"
+    times = f"{outcome.end_s:>6.1f} {outcome.due_s:>5.0f} {outcome.clean_s:>6.1f}"
     result = "FAIL" if outcome.problems else "pass"
     line = f"{kind.name:<32} {outcome.runtime:<8} {seen:<9} {outcome.state:<10} {times}  {result}"
     return "\n".join([line, *(f"    {problem}" for problem in outcome.problems)])
+
+
+def survived_row(survived: survival.Survived) -> str:
+    """Return the line of an outage, and a line for each thing that is not as it has to be."""
+    outage = survived.outage
+    times = f"{outage.lasts_s:>4.0f} s, two more steps {survived.next_step_s:>5.1f} s later"
+    result = "FAIL" if survived.problems else "pass"
+    line = f"{outage.name:<32} {survived.runtime:<8} {survived.node:<4} {times}  {result}"
+    return "\n".join([line, *(f"    {problem}" for problem in survived.problems)])
 
 
 def worst(outcomes: Sequence[Outcome]) -> str:

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from slurm.testbed import Cluster
 from tests.cluster.launches import Launch, submit, wait_until
 from tests.faults import aftermath
-from tests.faults.kinds import Kind
+from tests.faults.kinds import DEFAULT, Kind, Patience
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import STARTS_S, Runtime, Scene
 
-HANGS_S = 90.0
+HANGS_S = 120.0
 """When a job that should have ended is given up; it is cancelled then."""
 IDLE_S = 60
 BACK_S = 6.0
 """How long a node.sh that was not killed takes for its end, with something to spare."""
-LOST_S = 300
-"""SlurmdTimeout of the rehearsal cluster is a minute, and it is looked at once in a while; the job is then completing
-until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs again as late:
-more than 150 s after its freeze ended was seen."""
+LOST_S = 600
+"""SlurmdTimeout of the rehearsal cluster is five minutes, and it is looked at once in a while; the job is then
+completing until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs
+again as late: more than 150 s after its freeze ended was seen."""
 GOING = ("RUNNING", "CONFIGURING")
 
 
@@ -33,6 +33,7 @@ class Outcome:
 
     kind: Kind
     runtime: str
+    due_s: float
     code: int | None = None
     state: str = ""
     end_s: float = 0.0
@@ -49,18 +50,20 @@ class Ground:
     runtime: Runtime
     stub: str
     neighbour: Neighbour
+    patience: Patience = DEFAULT
 
 
-def drill(kind: Kind, ground: Ground, *, patience: float = 1.0) -> Outcome:
-    """Make the fault and look at what comes of it; ``patience`` stretches the limits, on a machine that is busy."""
-    outcome = Outcome(kind, ground.runtime.name)
+def drill(kind: Kind, ground: Ground, *, slack: float = 1.0) -> Outcome:
+    """Make the fault and look at what comes of it; ``slack`` stretches the limits, on a machine that is busy."""
+    outcome = Outcome(kind, ground.runtime.name, kind.due_s(ground.patience))
     scene = Scene(ground.cluster, ground.runtime, ground.stub, nodes=kind.nodes)
+    scene.environment.update(ground.patience.environment())
     nodes = ground.cluster.nodes[: kind.nodes]
     with scene.undo:
         began = _begin(kind, scene)
-        _end(kind, scene, began, outcome, patience)
+        _end(kind, scene, began, outcome, slack)
         awake = [node for node in nodes if node not in scene.frozen]
-        outcome.clean_s, dirt = aftermath.wait_clean(ground.cluster, awake, aftermath.CLEAN_S * patience)
+        outcome.clean_s, dirt = aftermath.wait_clean(ground.cluster, awake, aftermath.CLEAN_S * slack)
         outcome.problems += dirt
         if kind.state == "NODE_FAIL":
             wait_until(lambda: ground.cluster.job(scene.job.id).state == kind.state, LOST_S, "NODE_FAIL")
@@ -90,9 +93,9 @@ def _begin(kind: Kind, scene: Scene) -> float:
     return scene.happened or began
 
 
-def _end(kind: Kind, scene: Scene, began: float, outcome: Outcome, patience: float) -> None:
+def _end(kind: Kind, scene: Scene, began: float, outcome: Outcome, slack: float) -> None:
     """Wait for what ends first in this kind: the job, or, where Slurm takes its time, the verdict of a survivor."""
-    limit_s = kind.limit_s * patience
+    limit_s = outcome.due_s + kind.limit_s * (slack - 1)
     done = _told(scene.job, kind.told) if kind.told.startswith("nodes/") else _over(scene.job)
     try:
         wait_until(done, max(limit_s, HANGS_S), "end of the job")

@@ -76,15 +76,18 @@ def freeze(node: str) -> Injection:
 
     def inject(scene: Scene) -> None:
         container = scene.cluster.host(node).container
-        wait_until(lambda: _paused(container), FREEZES_S, f"pause of {node}")
+        wait_until(lambda: pause(container), FREEZES_S, f"pause of {node}")
         scene.undo.callback(container.unpause)
         scene.frozen.add(node)
 
     return inject
 
 
-def _paused(container: Container) -> bool:
-    """Ask the engine once: it gives up, and thaws all, where a process does not stop within a fraction of a second."""
+def pause(container: Container) -> bool:
+    """Freeze a container; False where it has to be tried again.
+
+    The engine gives up, and thaws all, where a process does not stop within a fraction of a second.
+    """
     try:
         container.pause()
     except APIError as refused:

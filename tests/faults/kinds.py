@@ -13,11 +13,32 @@ from tests.faults.scene import HEAD, WORKER, Injection, Scene
 
 SOON_S = 10.0
 VANISHED_S = 20.0
+SILENCE, STALL = "VERLJOB_SILENCE_S", "VERLJOB_STALL_S"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """For how long silence is borne, in seconds: between nodes and within one."""
+
+    silence_s: int = 60
+    stall_s: int = 20
+
+    def environment(self) -> dict[str, str]:
+        return {SILENCE: str(self.silence_s), STALL: str(self.stall_s)}
+
+    def of(self, name: str) -> int:
+        return {SILENCE: self.silence_s, STALL: self.stall_s, "": 0}[name]
+
+
+DEFAULT, SHORTEST = Patience(), Patience(8, 8)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One fault. ``words`` have to stand in the cause; ``limit_s`` is from the fault to the end of the job."""
+    """One fault. ``words`` have to stand in the cause; ``limit_s`` is from the fault to the end of the job.
+
+    What is merely silent is given the time of the setting that ``patience`` names, before that.
+    """
 
     name: str
     fault: str
@@ -32,6 +53,7 @@ class Kind:
     """Whether the training runs before ``inject``; without, the fault ends the job before that."""
     nodes: int = 2
     limit_s: float = SOON_S
+    patience: str = ""
     state: str = "FAILED"
     job_code: str = ""
     """What Slurm says where it is not ``code``; several by `|`."""
@@ -43,6 +65,10 @@ class Kind:
     runtimes: tuple[str, ...] = ("docker", "podman", "bare")
     quick: bool = False
 
+    def due_s(self, patience: Patience) -> float:
+        """Return within how many seconds the job has to end."""
+        return patience.of(self.patience) + self.limit_s
+
 
 ENGINE = ("docker",)
 """Also where an account's podman leaves limits to Slurm, and the rehearsal cluster's sets none (docs/runtimes.md)."""
@@ -53,15 +79,15 @@ KINDS: tuple[Kind, ...] = (
     Kind("training-killed", "SIGKILL of the training", 137, "train", HEAD, ("killed by signal 9",),
          "supervisor: its child ended", kill(HEAD, TRAINING), nodes=1, quick=True),
     Kind("training-stopped", "SIGSTOP of the training", 76, "cluster", HEAD, ("python3", "was stopped"),
-         "supervisor: state of its processes, 4 s", stop(HEAD, TRAINING), nodes=1),
+         "supervisor: state of its processes", stop(HEAD, TRAINING), nodes=1, patience=STALL),
     Kind("supervisor-killed-head", "SIGKILL of verl_node on the head", 76, "container", HEAD, ("n1 was killed",),
          "node.sh: the container ended", kill(HEAD, SUPERVISOR)),
     Kind("supervisor-killed-worker", "SIGKILL of verl_node on a worker", 76, "container", WORKER, ("n2 was killed",),
          "node.sh: the container ended", kill(WORKER, SUPERVISOR)),
     Kind("supervisor-stopped-head", "SIGSTOP of verl_node on the head", 76, "container", HEAD,
-         ("no sign of life|was stopped",), "node.sh: the pulse, 5 s", stop(HEAD, SUPERVISOR), nodes=1),
+         ("no sign of life|was stopped",), "node.sh: the pulse", stop(HEAD, SUPERVISOR), nodes=1, patience=STALL),
     Kind("supervisor-stopped-worker", "SIGSTOP of verl_node on a worker", 76, "container", WORKER,
-         ("no sign of life|was stopped",), "node.sh: the pulse, 5 s", stop(WORKER, SUPERVISOR), quick=True),
+         ("no sign of life|was stopped",), "node.sh: the pulse", stop(WORKER, SUPERVISOR), patience=STALL, quick=True),
     Kind("driver-killed", "SIGKILL of the driver that looks at the cluster", 69, "cluster|join", HEAD,
          ("driver", "137"), "supervisor: its child ended", prepare=before.driver_killed_at_once, starts=False,
          limit_s=60, logs=False),
@@ -71,61 +97,61 @@ KINDS: tuple[Kind, ...] = (
     Kind("raylet-killed-worker", "SIGKILL of the raylet on a worker", 76, "cluster", WORKER, ("Ray on n2 is gone",),
          "supervisor: its processes, 0.5 s", kill(WORKER, RAYLET), quick=True),
     Kind("raylet-stopped-head", "SIGSTOP of the raylet on the head", 76, "cluster", HEAD, ("raylet", "was stopped"),
-         "supervisor: state of its processes, 4 s", stop(HEAD, RAYLET), nodes=1),
+         "supervisor: state of its processes", stop(HEAD, RAYLET), nodes=1, patience=STALL),
     Kind("raylet-stopped-worker", "SIGSTOP of the raylet on a worker", 76, "cluster", WORKER,
-         ("raylet", "was stopped"), "supervisor: state of its processes, 4 s", stop(WORKER, RAYLET)),
+         ("raylet", "was stopped"), "supervisor: state of its processes", stop(WORKER, RAYLET), patience=STALL),
     Kind("gcs-killed", "SIGKILL of the GCS", 76, "cluster", HEAD, ("Ray on n1 is gone",),
          "supervisor: `ray start --block` ended", kill(HEAD, GCS), nodes=1, quick=True),
     Kind("gcs-stopped", "SIGSTOP of the GCS", 76, "cluster", HEAD, ("gcs_server", "was stopped"),
-         "supervisor: state of its processes, 4 s", stop(HEAD, GCS), nodes=1),
+         "supervisor: state of its processes", stop(HEAD, GCS), nodes=1, patience=STALL),
     # --- the launch ---
     Kind("init-killed-head", "SIGKILL of the container's init on the head", 76, "container", HEAD,
          ("n1 was killed",), "node.sh: the container ended", kill(HEAD, INIT), runtimes=CONTAINERS),
     Kind("init-killed-worker", "SIGKILL of the container's init on a worker", 76, "container", WORKER,
          ("n2 was killed",), "node.sh: the container ended", kill(WORKER, INIT), runtimes=CONTAINERS),
     Kind("init-stopped", "SIGSTOP of the container's init", 76, "cluster", HEAD, ("tini", "was stopped"),
-         "supervisor: state of its parent, 4 s", stop(HEAD, INIT), nodes=1, runtimes=CONTAINERS),
+         "supervisor: state of its parent", stop(HEAD, INIT), nodes=1, patience=STALL, runtimes=CONTAINERS),
     Kind("node-sh-killed-head", "SIGKILL of node.sh on the head", 76, "launch", HEAD, ("node.sh was killed on n1",),
          "supervisor: the lease ended; launch.sh: no last word", kill(HEAD, NODE_SH), quick=True),
     Kind("node-sh-killed-worker", "SIGKILL of node.sh on a worker", 76, "launch|cluster", f"{HEAD}|{WORKER}",
          ("node.sh was killed on n2|n2 was lost: The lease .* ended",),
          "supervisor: the lease ended; launch.sh: no last word", kill(WORKER, NODE_SH)),
     Kind("node-sh-stopped-head", "SIGSTOP of node.sh on the head", 76, "cluster", HEAD,
-         ("node.sh", "no sign of life|was stopped"), "supervisor: the lease, 4 s (bare: or its parent's state)",
-         stop(HEAD, NODE_SH), quick=True),
+         ("node.sh", "no sign of life|was stopped"), "supervisor: the lease (bare: or its parent's state)",
+         stop(HEAD, NODE_SH), patience=STALL, quick=True),
     Kind("node-sh-stopped-worker", "SIGSTOP of node.sh on a worker", 76, "cluster", WORKER,
-         ("node.sh", "no sign of life|was stopped"), "supervisor: the lease, 4 s (bare: or its parent's state)",
-         stop(WORKER, NODE_SH)),
+         ("node.sh", "no sign of life|was stopped"), "supervisor: the lease (bare: or its parent's state)",
+         stop(WORKER, NODE_SH), patience=STALL),
     Kind("launch-sh-killed", "SIGKILL of launch.sh", 143, "container|train", HEAD, ("launch.sh was killed",),
          "Slurm: the batch script ended", kill(HEAD, LAUNCH_SH), job_code="0", told="result.json", quick=True),
     Kind("launch-sh-stopped", "SIGSTOP of launch.sh", 76, "container", HEAD, ("launch.sh", "was stopped"),
-         "node.sh on the head: its state, 4 s", stop(HEAD, LAUNCH_SH)),
+         "node.sh on the head: its state", stop(HEAD, LAUNCH_SH), patience=STALL),
     Kind("srun-killed", "SIGKILL of srun", 76, "launch", HEAD, ("srun was killed on n1",),
          "launch.sh: its child ended", kill(HEAD, SRUN)),
     Kind("srun-stopped", "SIGSTOP of srun", 76, "launch", HEAD, ("srun was stopped on n1",),
-         "launch.sh: its state, 4 s", stop(HEAD, SRUN)),
+         "launch.sh: its state", stop(HEAD, SRUN), patience=STALL),
     # --- the runtime ---
     Kind("client-killed", "SIGKILL of the runtime's client on a worker", 76, "container", WORKER,
          ("ended from outside",), "node.sh: its child ended", now.kill_client, runtimes=CONTAINERS, quick=True),
     Kind("client-stopped", "SIGSTOP of the runtime's client on a worker", 76, "container", WORKER,
-         ("client of docker", "was stopped"), "node.sh: its state, 4 s", now.stop_client, runtimes=ENGINE),
+         ("client of docker", "was stopped"), "node.sh: its state", now.stop_client, patience=STALL, runtimes=ENGINE),
     Kind("engine-killed", "SIGKILL of dockerd on a worker", 76, "container", WORKER, ("ended from outside",),
          "node.sh: the client ended", now.kill_engine, spares=False, runtimes=ENGINE),
     Kind("engine-killed-live-restore", "SIGKILL of dockerd with live-restore on a worker", 76, "container", WORKER,
          ("ended from outside",), "node.sh: the client ended", now.kill_engine_with_live_restore, runtimes=ENGINE,
          quick=True),
     Kind("engine-stopped", "SIGSTOP of dockerd on a worker, then the end of the training", 137, "train", HEAD,
-         ("killed by signal 9",), "node.sh: the pulse, 5 s", now.end_under_a_stopped_engine, limit_s=VANISHED_S,
-         runtimes=ENGINE),
+         ("killed by signal 9",), "launch.sh: the worker's node.sh does not end, 6 s", now.end_under_a_stopped_engine,
+         limit_s=VANISHED_S, runtimes=ENGINE),
     # --- a machine ---
     Kind("worker-frozen", "a worker's machine stands still", 76, "cluster", WORKER, ("n2 was lost", "no sign of life"),
-         "the head: the control channel, 8 s", now.freeze(WORKER), limit_s=VANISHED_S, logs=False, quick=True),
+         "the head: the control channel", now.freeze(WORKER), patience=SILENCE, logs=False, quick=True),
     Kind("head-frozen", "the first node's machine stands still", 76, "cluster", HEAD,
          ("n1 was lost", "no sign of life"),
-         "a worker: the control channel, 8 s; Slurm: SlurmdTimeout", now.freeze(HEAD), limit_s=VANISHED_S,
+         "a worker: the control channel; Slurm: SlurmdTimeout", now.freeze(HEAD), patience=SILENCE,
          state="NODE_FAIL", told="nodes/1-n2/verdict", logs=False),
     Kind("network-cut", "a worker's network is gone", 76, "cluster", WORKER, ("n2 was lost", "no sign of life"),
-         "the head: the control channel, 8 s", now.cut(WORKER), limit_s=VANISHED_S),
+         "the head: the control channel", now.cut(WORKER), patience=SILENCE),
     # --- what a job stands on ---
     Kind("image-missing", "the image is missing on one node", 66, "image", WORKER, ("n2 has no image only-there:1",),
          "node.sh", prepare=before.image_on_the_head_only, starts=False, logs=False, runtimes=CONTAINERS, quick=True),

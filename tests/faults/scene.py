@@ -42,6 +42,7 @@ class Scene:
     environment: dict[str, str] = field(default_factory=dict)
     undo: ExitStack = field(default_factory=ExitStack)
     launch: Launch | None = None
+    folder: str = WORK
     frozen: set[str] = field(default_factory=set)
     """Nodes that cannot be asked before `undo`."""
     happened: float | None = None
@@ -55,7 +56,8 @@ class Scene:
     def submit(self) -> None:
         flags = [f"--nodes={self.nodes}", "--gpus-per-node=1", *self.flags]
         environment = {**self.runtime.environment(), **self.environment}
-        self.launch = submit(self.cluster, [self.stub, *self.words], flags=flags, environment=environment, folder=WORK)
+        words = [self.stub, *self.words]
+        self.launch = submit(self.cluster, words, flags=flags, environment=environment, folder=self.folder)
 
     def on(self, node: str, *argv: str, check: bool = True) -> Output:
         """Run a command as root on a node."""

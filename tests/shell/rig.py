@@ -118,6 +118,7 @@ class Rig:
             "VERLJOB_PORT_RANGE": "20000-32767",
             "VERLJOB_PORTS": "512",
             "VERLJOB_TOKEN": "f" * 64,
+            "VERLJOB_STALL_S": "8",
         }
         return {**self.environment, **own, **more}
 

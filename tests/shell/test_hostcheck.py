@@ -71,6 +71,41 @@ def test_an_idle_host_has_nothing_to_tell(host: Host) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("slurmd", "silence", "severity"),
+    [("300", "60", "ok"), ("60", "60", "warn"), ("89", "60", "warn"), ("90", "60", "ok")],
+)
+def test_the_doctor_warns_where_slurm_gives_a_silent_node_up_first(
+    host: Host, slurmd: str, silence: str, severity: str
+) -> None:
+    # `scontrol show config` of Slurm 22.05
+    host.tool("scontrol", f"printf 'SlurmdSyslogDebug       = (null)\\nSlurmdTimeout           = {slurmd} sec\\n'")
+
+    found = host.seen(f"{OURS}\nVERLJOB_DOCTOR=quick SLURM_NODEID=0 VERLJOB_SILENCE_S={silence}")
+
+    assert found["host.slurm_waits_longer"][0] == severity
+    assert severity == "ok" or f"after {slurmd} s" in found["host.slurm_waits_longer"][1]
+
+
+@pytest.mark.parametrize(
+    ("doctor", "node", "script", "severity"),
+    [
+        ("", "0", "60 sec", None),
+        ("quick", "1", "60 sec", "ok"),
+        ("quick", "0", "0 sec", "ok"),
+        ("quick", "0", "; exit 1", "ok"),
+    ],
+)
+def test_slurm_is_asked_for_its_patience_by_the_doctor_alone_and_once(
+    host: Host, doctor: str, node: str, script: str, severity: str | None
+) -> None:
+    host.tool("scontrol", f"echo SlurmdTimeout           = {script}")
+
+    found = host.seen(f"{OURS}\nVERLJOB_DOCTOR={doctor} SLURM_NODEID={node} VERLJOB_SILENCE_S=60")
+
+    assert found.get("host.slurm_waits_longer", [None])[0] == severity
+
+
 def test_who_holds_a_gpu_of_the_job_is_named_with_account_and_job(host: Host) -> None:
     host.nvidia(HELD)
     host.process(584, "python3", "4:memory:/slurm/uid_1000/job_77/step_0\n")

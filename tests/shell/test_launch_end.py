@@ -105,10 +105,20 @@ def test_a_stopped_srun_goes_on_and_ends_the_job(rig: Rig) -> None:
     step = f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\nkill -STOP $$\n{FOREVER}'
     rig.fake("step", step)
 
-    done = rig.launch(DEMO)
+    done = rig.launch(DEMO, VERLJOB_STALL_S="8")
 
     assert done.returncode == 76
     assert "srun was stopped on n1" in last(done)
+
+
+def test_a_srun_that_is_stopped_for_less_than_the_patience_ends_nothing(rig: Rig) -> None:
+    again = "srun=$$ && (sleep 5 && kill -CONT $srun) &\n"
+    rig.fake("step", f"{again}kill -STOP $$\n{WELL}")
+
+    done = rig.launch(DEMO, VERLJOB_STALL_S="8")
+
+    assert done.returncode == 0
+    assert not (rig.root / "fake" / "scancel.argv").exists()
 
 
 def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:

@@ -109,6 +109,43 @@ def test_a_container_that_lived_and_whose_client_lost_the_engine_did_not_fail_to
     assert (rig.verdict()["origin"], "was ended from outside" in rig.verdict()["cause"]) == ("outside", True)
 
 
+PULSE = 'printf . > "$FOLDER/out/pulse"'
+
+
+def test_a_container_that_is_silent_for_longer_than_the_patience_is_given_up(rig: Rig) -> None:
+    rig.fake("container", f"for _ in 1 2 3; do {PULSE}; sleep 0.5; done\n{STAYS}")
+    began = time.monotonic()
+
+    assert rig.node().returncode == 76
+    assert time.monotonic() - began > 8
+    assert "gave no sign of life for 8 s" in rig.verdict()["cause"]
+    assert left(rig) == []
+
+
+def test_a_container_that_is_silent_for_less_than_the_patience_goes_on(rig: Rig) -> None:
+    silent = f"{PULSE}; sleep 1.5; {PULSE}; sleep 6; {PULSE}"
+    rig.fake("container", rig.container("code=0", before=silent))
+
+    assert rig.node().returncode == 0
+
+
+@pytest.mark.parametrize("stall", ["<unset>", "", "a[$(touch ran)]"])
+def test_a_patience_that_is_no_number_is_refused(rig: Rig, stall: str) -> None:
+    assert rig.node(VERLJOB_STALL_S=stall).returncode == 64
+    assert "VERLJOB_STALL_S" in rig.verdict()["cause"]
+    assert not (rig.work / "ran").exists()
+
+
+def test_a_clock_that_is_set_back_stops_no_sign_of_life(rig: Rig) -> None:
+    """SECONDS follows the clock: an assignment stands here for a clock that was set back by an hour."""
+    script = """sleep 6 & looks=0
+look() { looks=$((looks + 1)); ((looks != 2)) || SECONDS=$((SECONDS - 3600)); }
+process::await $! 5 look
+((looks >= 4)) || exit 1"""
+
+    assert rig.source("say verdict process", script).returncode == 0
+
+
 @pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
 def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: str) -> None:
     rig.fake("container", "exit 137")

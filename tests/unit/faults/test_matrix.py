@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from verl_node.settings import Settings
+from verl_node.variables import LEAST_PATIENCE_S
 
 from slurm.errors import SlurmError
-from tests.faults.chaos import chosen
-from tests.faults.kinds import KINDS
+from tests.faults.chaos import chosen, to_survive
+from tests.faults.kinds import DEFAULT, KINDS, SHORTEST, SILENCE, STALL
+from tests.faults.outages import OUTAGES
 from tests.faults.table import PAGE, written
 
 FLOW = PAGE.parent / "flow.md"
@@ -36,3 +39,38 @@ def test_every_code_of_the_matrix_is_a_documented_one() -> None:
 def test_an_unknown_kind_is_refused_with_the_list() -> None:
     with pytest.raises(SlurmError, match="gcs-killed"):
         chosen("gcs-kiled", "docker")
+
+
+def test_what_is_silent_has_its_patience_and_10_s_and_what_is_known_10_s() -> None:
+    silent = {kind.name: kind for kind in KINDS if re.search("stopped|frozen|cut", kind.name)}
+    del silent["engine-stopped"]  # its end is another's: launch.sh goes on without that node
+
+    between = {"worker-frozen", "head-frozen", "network-cut"}
+    assert {name: kind.patience for name, kind in silent.items()} == {
+        name: SILENCE if name in between else STALL for name in silent
+    }
+    assert {kind.due_s(SHORTEST) for kind in silent.values()} == {18}
+    assert {kind.due_s(DEFAULT) for kind in silent.values()} == {30, 70}
+    assert {kind.patience for kind in KINDS if kind.name not in silent} == {""}
+
+
+def test_the_defaults_are_those_of_a_job() -> None:
+    settings = Settings.from_env({})
+
+    assert (DEFAULT.silence_s, DEFAULT.stall_s) == (settings.silence_s, settings.stall_s)
+    assert SHORTEST.silence_s == SHORTEST.stall_s == LEAST_PATIENCE_S
+
+
+def test_no_outage_is_longer_than_the_patience_for_it() -> None:
+    for outage in OUTAGES:
+        if outage.name.endswith("paused"):
+            assert outage.lasts_s < DEFAULT.stall_s
+        elif outage.name in ("network-gone", "machine-frozen"):
+            assert outage.lasts_s < DEFAULT.silence_s
+
+
+def test_outages_and_faults_are_chosen_by_name() -> None:
+    assert [outage.name for outage in to_survive("gcs-killed,network-gone", "bare")] == ["network-gone"]
+    assert [kind.name for kind in chosen("gcs-killed,network-gone", "bare")] == ["gcs-killed"]
+    assert len(to_survive("", "docker")) == len(OUTAGES)
+    assert "clock-jumps" not in {outage.name for outage in to_survive("", "bare")}

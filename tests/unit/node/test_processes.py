@@ -61,7 +61,7 @@ def test_the_lease_holds_as_long_as_one_writer_lives(tmp_path: Path) -> None:
     writers = [os.open(fifo, os.O_RDWR), os.open(fifo, os.O_RDWR)]
 
     async def story() -> None:
-        watch = asyncio.ensure_future(lease.watch(fifo))
+        watch = asyncio.ensure_future(lease.watch(fifo, 20))
         os.write(writers[0], b"noise")
         os.close(writers[0])
         await asyncio.sleep(0.05)
@@ -77,7 +77,7 @@ def test_a_lease_that_nobody_holds_has_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lease")
 
     with pytest.raises(EndedFromOutside):
-        asyncio.run(asyncio.wait_for(lease.watch(tmp_path / "lease"), 2))
+        asyncio.run(asyncio.wait_for(lease.watch(tmp_path / "lease", 20), 2))
 
 
 async def _raises() -> None:
@@ -133,7 +133,7 @@ def test_a_lease_is_let_go_at_once_also_in_the_moment_of_a_sign(tmp_path: Path) 
         try:
             began = time.monotonic()
             for number in range(60):
-                assert asyncio.run(unless(lease.watch(tmp_path / "lease"), story=story(number))) == number
+                assert asyncio.run(unless(lease.watch(tmp_path / "lease", 20), story=story(number))) == number
             assert time.monotonic() - began < 10
         finally:
             signs.kill()

@@ -104,7 +104,7 @@ def test_head_ports_at_the_start_of_the_block_are_left_out_and_in_its_middle_are
         NodePorts.deal(20000, 20060, HEAD)
 
 
-def built(environ: dict[str, str], token_file: Path | None = None) -> dict[str, str]:
+def built(environ: dict[str, str], token_file: Path | None = None, silence_s: float = 60) -> dict[str, str]:
     return ray_environment.build(
         environ,
         gcs="10.0.0.1:32001",
@@ -113,6 +113,7 @@ def built(environ: dict[str, str], token_file: Path | None = None) -> dict[str, 
         gpus=1,
         ray=(2, 60),
         start_timeout_s=180,
+        silence_s=silence_s,
         token_file=token_file,
         verl_checkout=Path("/src/verl"),
         training={"HF_HUB_OFFLINE": "1"},
@@ -128,10 +129,28 @@ def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() ->
     assert found["RAY_ADDRESS"] == "10.0.0.1:32001"
     assert found["PYTHONPATH"] == "/src/verl:/mine"
     assert found["RAY_health_check_period_ms"] == "9000"
-    assert found["RAY_gcs_rpc_server_reconnect_timeout_s"] == "10"
     assert found["RAY_START_HOOK"] == "verl_node.ray_hook.before_start"
     assert found["HF_HUB_OFFLINE"] == "1"
     assert found["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+@pytest.mark.parametrize("silence_s", [8, 60, 600])
+def test_nothing_of_ray_gives_up_before_a_silent_node_is_taken_for_lost(silence_s: float) -> None:
+    found = {name[4:]: value for name, value in built({}, silence_s=silence_s).items() if name.startswith("RAY_")}
+
+    def seconds(name: str) -> float:
+        return float(found[name]) / (1000 if name.endswith("_ms") else 1)
+
+    period_s, timeout_s = seconds("health_check_period_ms"), seconds("health_check_timeout_ms")
+    assert int(found["health_check_failure_threshold"]) * min(period_s, timeout_s) >= 2 * silence_s - 0.1
+    for name, rays in {
+        "gcs_rpc_server_reconnect_timeout_s": 0,
+        "gcs_server_request_timeout_seconds": 60,
+        "grpc_keepalive_timeout_ms": 20,
+        "grpc_client_keepalive_timeout_ms": 120,
+        "actor_scheduling_queue_max_reorder_wait_seconds": 30,
+    }.items():
+        assert seconds(name) >= max(rays, 2 * silence_s)
 
 
 def test_ray_asks_for_the_jobs_token_whatever_the_user_exported() -> None:

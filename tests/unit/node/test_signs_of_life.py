@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from verl_node.address import leads_here
 from verl_node.errors import ClusterLost
 
 BEAT_S = 0.05
+STALL_S = BEAT_S * 8
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # linux/ptrace.h
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +45,7 @@ def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> N
     holder = os.open(fifo, os.O_RDWR)
 
     async def story() -> None:
-        watch = asyncio.ensure_future(lease.watch(fifo))
+        watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
         await asyncio.sleep(BEAT_S * 10)
         assert not watch.done()  # who never gave a sign may go on so
         for _ in range(10):
@@ -63,7 +66,7 @@ def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(crowding, "weight", lambda: 1 / 4)
 
     async def story() -> None:
-        watch = asyncio.ensure_future(lease.watch(fifo))
+        watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
         os.write(holder, b".")
         await asyncio.sleep(BEAT_S * 8)
         assert not watch.done()
@@ -97,7 +100,7 @@ def test_a_process_that_stays_stopped_is_named() -> None:
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process sleep \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(standstill.watch("n1"), 5))
+                asyncio.run(asyncio.wait_for(standstill.watch("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -108,7 +111,7 @@ def test_a_script_that_stays_stopped_is_named_by_its_own_name(tmp_path: Path) ->
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process node\.sh \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(standstill.watch("n1"), 5))
+                asyncio.run(asyncio.wait_for(standstill.watch("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -120,8 +123,39 @@ def test_a_process_that_goes_on_again_is_not() -> None:
             time.sleep(0.01)
         child.send_signal(signal.SIGCONT)
         with pytest.raises(asyncio.TimeoutError):
-            asyncio.run(asyncio.wait_for(standstill.watch("n1"), BEAT_S * 10))
+            asyncio.run(asyncio.wait_for(standstill.watch("n1", STALL_S), STALL_S * 3))
         child.kill()
+
+
+def test_a_process_that_is_stopped_for_less_than_the_patience_ends_nothing() -> None:
+    async def story() -> None:
+        watching = asyncio.ensure_future(standstill.watch("n1", STALL_S))
+        with subprocess.Popen(["sleep", "60"]) as child:
+            for _ in range(2):
+                child.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(STALL_S * 0.7)
+                child.send_signal(signal.SIGCONT)
+                await asyncio.sleep(BEAT_S * 2)
+            assert not watching.done()
+            child.kill()
+        watching.cancel()
+
+    asyncio.run(story())
+
+
+def test_a_process_that_a_debugger_holds_is_not_stopped() -> None:
+    """As gdb does: the kernel calls it `t`, tracing stop."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.ptrace(PTRACE_ATTACH, child.pid, None, None) == 0, os.strerror(ctypes.get_errno())
+        os.waitpid(child.pid, 0)
+        try:
+            assert Path(f"/proc/{child.pid}/stat").read_text().split(") ")[1][0] == "t"
+            with pytest.raises(asyncio.TimeoutError):
+                asyncio.run(asyncio.wait_for(standstill.watch("n1", STALL_S), STALL_S * 3))
+        finally:
+            libc.ptrace(PTRACE_DETACH, child.pid, None, None)
+            child.kill()
 
 
 def cgroup(root: Path, files: dict[str, str], own: str) -> Path:

@@ -84,7 +84,7 @@ def test_a_spy_that_hangs_itself_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 def test_ray_workers_import_what_makes_them_readable() -> None:
     ports = NodePorts.deal(20000, 20511, HeadPorts.parse("6380,6379,8265"))
     built = ray_environment.build(
-        {}, gcs="n1:6379", ports=ports, platform="cpu", gpus=0, ray=(2, 60), start_timeout_s=1,
+        {}, gcs="n1:6379", ports=ports, platform="cpu", gpus=0, ray=(2, 60), start_timeout_s=1, silence_s=60,
         token_file=None, verl_checkout=None, training={}, fabric={},
     )  # fmt: skip
 
