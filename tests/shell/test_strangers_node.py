@@ -185,7 +185,8 @@ BY_SLURM = ["SLURM_RESTART_COUNT", "SLURM_JOB_END_TIME", "SLURM_JOB_CPUS_PER_NOD
 def test_what_is_counted_with_is_a_number_or_the_job_ends_with_64(rig: Rig, name: str) -> None:
     rig.fake("step", WELL)
 
-    done = rig.launch(DEMO, **{name: RUN_BY_COUNTING})
+    rig.environment[name] = RUN_BY_COUNTING
+    done = rig.launch(DEMO)
 
     assert done.returncode == 64, done.stdout + done.stderr
     assert name in last(done)
