@@ -16,7 +16,7 @@ readonly PORTS_CONTEST_S=8
 # How many blocks of others are looked at: an honest node has fewer, and a stranger may make any number.
 readonly PORTS_LOOKS=500
 # How long a folder may take from mkdir to the mode that lets other accounts in.
-readonly PORTS_FOLDER_S=2
+readonly PORTS_FOLDER_S=3
 
 # usage: ports::range
 # Sets PORTS_LOW and PORTS_HIGH: the setting, cut off below the ports that this kernel gives to outgoing connections.
