@@ -164,7 +164,7 @@ ESCAPED = (
     ],
 )
 def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str, rig: Rig) -> None:
-    done = rig.source("say verdict explanation", call, text=ESCAPED, LC_ALL=locale)
+    done = rig.source("say owned verdict explanation", call, text=ESCAPED, LC_ALL=locale)
 
     assert done.returncode == 0, done.stderr
     assert "10% 20% tab\t — é" in done.stdout + done.stderr
