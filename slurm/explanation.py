@@ -65,7 +65,7 @@ def _run(module: str, words: Sequence[str]) -> str:
 def _find(what: str, folder: Path, job: str) -> Path:
     """Return the run directory of a job's newest attempt, else its output; ``job`` is what scontrol shows of it."""
     for place in _places(folder, job):
-        for output in sorted(place.glob(f"slurm-*{what}.out")):
+        for output in sorted(path for path in place.glob("slurm-*.out") if path.stem.rpartition("-")[2] == what):
             with output.open(encoding="utf-8", errors="replace") as file:
                 named = _RUN_FOLDER.findall(file.read(_HEAD_BYTES))
             run_dir = Path(named[-1]) if named else output

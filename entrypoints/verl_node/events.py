@@ -12,6 +12,7 @@ from typing import Any
 
 from verl_node.errors import NodeError
 from verl_node.masking import masked
+from verl_node.printable import printable
 
 Event = dict[str, Any]
 Sink = Callable[[Event], None]
@@ -95,7 +96,8 @@ class Journal:
         what = (
             event["message"] if event["event"] == "note" else f"{event['event']}{seconds} {event['message']}".rstrip()
         )
-        print(f"[{time.monotonic() - self._start:7.1f} s] {event['host']} {event['phase']}: {what}", flush=True)  # noqa: T201
+        line = f"[{time.monotonic() - self._start:7.1f} s] {event['host']} {event['phase']}: {what}"
+        print(printable(line), flush=True)  # noqa: T201
 
     def _spent(self, phase: str, began: float) -> float:
         spent = time.monotonic() - began

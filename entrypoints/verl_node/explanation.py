@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from verl_node.masking import masked
 from verl_node.process import Process
 from verl_node.result import Verdict, write_by_rename
 from verl_node.wait import Deadline, within
@@ -43,7 +44,7 @@ async def leave(run_dir: Path, ray_temp_dir: Path) -> str:
         process.kill()
         return f"the logs were not read in {TIMEOUT_S:.0f} s"
     if code:
-        return f"the logs could not be explained: {' | '.join(told)[-200:]}"
+        return f"the logs could not be explained: {masked(' | '.join(told))[-200:]}"
     try:
         write_by_rename(run_dir / "explanation", "".join(f"{line}\n" for line in told))
     except OSError as error:

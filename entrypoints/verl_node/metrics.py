@@ -15,7 +15,7 @@ TIMING = "timing_s/"  # verl's phases of a step (gen, old_log_prob, update_actor
 
 # verl's console logger: `step:4 - actor/grad_norm:0.41 - …`, behind Ray's colours and `(TaskRunner pid=…)`.
 _CONSOLE_STEP = re.compile(r"\bstep:(\d+) - (\S+:\S+(?: - \S+:\S+)*)")
-_NUMPY = re.compile(r"np\.\w+\((.*)\)")  # verl 0.9 prints np.float64(0.5) for some
+_NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")  # verl 0.9 prints np.float64(0.5) for some
 
 Record = tuple[int, dict[str, Any]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import ctypes
 import json
 import signal
@@ -11,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-_LINE_LIMIT = 1 << 20  # a longer line of training is cut
+from verl_node import masking
+
+_LINE_LIMIT = 1 << 20  # a longer line of training is cut, where that cuts no secret in two
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
@@ -83,19 +86,30 @@ class Process:
             self._child.kill()
 
     async def _read(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        kept = ""
+        while data := await self._piece():
+            text = kept + decoder.decode(data)
+            text, kept = (text, "") if data.endswith(b"\n") else masking.split(text)
+            if text:
+                self._take(text)
+        if kept:
+            self._take(kept + decoder.decode(b"", True))
+
+    def _take(self, text: str) -> None:
+        line = text.rstrip("\r\n")
+        self.last_lines.append(line)
+        self._on_line(line)
+
+    async def _piece(self) -> bytes:
+        """Return the next line with its end, or as much of it as a line may have; empty at the end of the output."""
         assert self._child.stdout is not None
-        while True:
-            try:
-                line = await self._child.stdout.readuntil(b"\n")
-            except asyncio.LimitOverrunError as overrun:
-                line = await self._child.stdout.readexactly(overrun.consumed)
-            except asyncio.IncompleteReadError as end:
-                if not end.partial:
-                    return
-                line = end.partial
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
-            self.last_lines.append(text)
-            self._on_line(text)
+        try:
+            return await self._child.stdout.readuntil(b"\n")
+        except asyncio.LimitOverrunError as overrun:
+            return await self._child.stdout.readexactly(min(overrun.consumed, _LINE_LIMIT))
+        except asyncio.IncompleteReadError as end:
+            return end.partial
 
 
 def _die_with_parent() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from verl_node.errors import NodeError, Reported
 from verl_node.masking import masked
+from verl_node.printable import printable
 
 
 @dataclass(frozen=True)
@@ -91,4 +92,4 @@ def write_by_rename(path: Path, text: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(printable(text).split())  # it may hold a line of a log

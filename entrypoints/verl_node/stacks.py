@@ -9,12 +9,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from verl_node import tree
+from verl_node import masking, tree
 from verl_node.process import Process
 from verl_node.wait import Deadline, within
 
 _EACH_S = 10.0
 TOGETHER_S = 45.0
+_COMMAND_LENGTH = 300
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 # Ray's own helpers and workers without work are seldom where it hangs: they come last.
 _SELDOM = re.compile(
@@ -38,7 +39,7 @@ async def write(path: Path, env: Mapping[str, str]) -> str:
         parts.append("\n".join([f"== {pid} {command}", _state(pid), *stack, ""]))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(parts), encoding="utf-8")
+        path.write_text(masking.masked("\n".join(parts)), encoding="utf-8")
     except OSError as error:
         return f"{path} could not be written: {error.strerror}"
     why = "" if read or not processes else f" ({_why_not(spy)})"
@@ -55,7 +56,7 @@ def _processes() -> list[tuple[int, str]]:
             command = (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:  # ended meanwhile
             continue
-        found.append((pid, command.strip()[:300]))
+        found.append((pid, masking.beginning(command.strip(), _COMMAND_LENGTH)))
     return sorted(found, key=lambda process: (bool(_SELDOM.search(process[1])), process[0]))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-_WORD_BYTES = 4096
+from verl_node import masking
+
+_WORD_BYTES = 8192
 _WORD_LENGTH = 200
 
 
@@ -27,12 +29,13 @@ class Traces:
         return any((self._folders[number] / "bringing").exists() for number in numbers if number in self._folders)
 
     def last_word(self, number: int) -> str:
-        """Return the last line of the node's log, cut to 200 characters; empty where there is none."""
+        """Return the last line of the node's log, masked, and of that 200 characters; empty where there is none."""
         try:
             with (self._folders[number] / "node.log").open("rb") as log:
-                log.seek(0, 2)
-                log.seek(max(0, log.tell() - _WORD_BYTES))
-                lines = log.read().decode("utf-8", "replace").splitlines()
+                before = max(0, log.seek(0, 2) - _WORD_BYTES)
+                log.seek(before)
+                text = log.read().decode("utf-8", "replace")
         except (KeyError, OSError):
             return ""
+        lines = (masking.rest(text) if before else masking.masked(text)).splitlines()
         return next((line.strip()[-_WORD_LENGTH:] for line in reversed(lines) if line.strip()), "")

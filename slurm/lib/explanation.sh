@@ -6,7 +6,7 @@
 explanation::print() {
     [[ ${VERDICT[code]} != 0 ]] || return 0
     if [[ -s $1 ]]; then
-        cat -- "$1"
+        say::printable "$(< "$1")"
         return 0
     fi
     explanation::_row 'first failure' "$(explanation::class): ${VERDICT[cause]}"
@@ -17,7 +17,7 @@ explanation::print() {
 
 # usage: explanation::_row NAME WORDS
 explanation::_row() {
-    [[ -z $2 ]] || printf '%-14s%s\n' "$1" "${2//$'\n'/ }"
+    [[ -z $2 ]] || say::printable "$(printf '%-14s%s' "$1" "${2//$'\n'/ }")"
 }
 
 # Prints the class of the failure that the verdict tells; verl_node/explain/outcome.py has the same tables.

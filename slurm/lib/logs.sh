@@ -23,6 +23,12 @@ logs::keep() {
 }
 
 # usage: logs::_masked FILE
+# Where a file is cut, what it begins with may be the second half of a secret, which nothing tells any more: it is read
+# from a little before, masked, and cut then.
 logs::_masked() {
-    secrets::masked "$(tail -c "$LOGS_FILE_BYTES" -- "$1" | tr -d '\000')"
+    if (($(stat -c %s -- "$1") <= LOGS_FILE_BYTES)); then
+        tr -d '\000' < "$1" | secrets::mask
+    else
+        tail -c "$((LOGS_FILE_BYTES + SECRETS_LONGEST))" -- "$1" | tr -d '\000' | secrets::mask | tail -c "+$((SECRETS_LONGEST + 1))"
+    fi
 }

@@ -55,7 +55,7 @@ verdict::read_first_hand() {
 verdict::sentence() {
     local text="verdict: ${VERDICT[code]} (${VERDICT[stage]} on ${VERDICT[host]}): ${VERDICT[cause]}"
     [[ -z ${VERDICT[fix]} ]] || text+=" — ${VERDICT[fix]}"
-    printf '%s\n' "${text//$'\n'/ }"
+    say::printable "${text//$'\n'/ }"
 }
 
 # usage: verdict::send NODE_FOLDER

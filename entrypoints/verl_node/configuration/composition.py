@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_node.configuration.finding import Finding, error, errors, warning
+from verl_node.masking import beginning
 from verl_node.overrides import Override, parse
 
 # A key that exists is taken for the one that was meant from here on; below, it would be a guess.
@@ -229,4 +230,4 @@ def _interpolated(config: Any, key: str) -> bool:
 
 
 def _words(refused: Exception) -> str:
-    return " ".join(str(refused).split())[:300].rstrip(".")
+    return beginning(" ".join(str(refused).split()), 300).rstrip(".")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from verl_node.explain import lines, tracebacks
 from verl_node.explain.scan import Hit
+from verl_node.masking import LONGEST
 
 _BLOCK_BYTES = 4 << 20
 _END_BYTES = 64 << 10
@@ -27,9 +28,9 @@ _DONE = b"Final validation metrics: "
 """verl's last word, after its last checkpoint (ray_trainer.py: fit); then its workers are only taken down."""
 # One that nobody printed a traceback for, or a native program's last words, behind whatever prefix.
 _EXCEPTION = re.compile(
-    rb"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
+    rb"^(?:(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
     rb"|\s*what\(\): .*|Memory access fault by GPU.*|:0:rocdevice\S+ .*HSA_STATUS_ERROR.*|HW Exception by GPU.*"
-    rb"|Fatal Python error: .*|ptxas fatal .*|THCudaCheck FAIL .*|terminate called without an active exception"
+    rb"|Fatal Python error: .*|ptxas fatal .*|THCudaCheck FAIL .*|terminate called without an active exception)"
 )
 _LINE = re.compile(rb"(?m)^.+$")
 _HARMLESS = re.compile(rb"(?i:\b(?:info|warn(?:ing)?|debug)\b)")
@@ -48,7 +49,7 @@ SAYS = re.compile(
 )
 """A line that tells of a failure in words of its own; only asked for what stands before a bad end."""
 _COMPLAINT = re.compile(
-    rb"(?!.*(?i:\binfo\b|\bwarn|\bdebug\b))(?:[A-Za-z./][\w./+-]{0,80}: )(?:line )?(?:\d{1,5}: )?.*"
+    rb"^(?!.*(?i:\binfo\b|\bwarn|\bdebug\b))(?:[A-Za-z./][\w./+-]{0,80}: )(?:line )?(?:\d{1,5}: )?.*"
     rb"(?:not found|No such file or directory|[Pp]ermission denied|not permitted"
     rb"|\b[Cc]annot\b|\b[Ff]ailed\b|\b[Ff]atal\b)"
 )
@@ -131,8 +132,9 @@ def ended_badly(path: Path) -> bool:
 
 
 def tail(path: Path) -> bytes:
-    """Return the end of a log."""
+    """Return the end of a log: whole lines, or of one that is longer the end without what may be half a secret."""
     with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - _END_BYTES, 0))
-        return file.read()
+        before = max(file.seek(0, 2) - _END_BYTES, 0)
+        file.seek(before)
+        text = file.read()
+    return text[(text.find(b"\n") + 1 or LONGEST) :] if before else text

@@ -71,7 +71,7 @@ def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
         mine = sorted((hit for hit in scanned.hits if hit.log == log), key=lambda hit: hit.offset)
         went_on = [where for where in map(aftermath.survived, mine) if where is not None]
         kept += scan.again(log, table, max(went_on)) if went_on else mine
-    return [hit for hit in kept if hit.rule or not any(rule.knows(hit.line) for rule in table)]
+    return [hit for hit in kept if hit.rule or not any(rule.find(hit.line) for rule in table)]
 
 
 def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:

@@ -19,6 +19,8 @@ from verl_node.explain import lines, tracebacks
 FILE = Path(__file__).parent / "places.yaml"
 WAYS = ("exception", "importing", "together", "frame", "raised", "writer", "code", "otherwise", "refusal", "line")
 _LINE = re.compile(rb"(?m)^.+$")
+_MOST_BYTES = 16 << 10
+"""Of a very long line its first bytes tell: some patterns take time by the square of the length."""
 _METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
 
 
@@ -110,7 +112,7 @@ def _writer(line: bytes, traceback: Sequence[str]) -> str:
 
 
 def _text(line: bytes) -> str:
-    return lines.bare(line).decode("utf-8", "replace").strip()
+    return lines.bare(line)[:_MOST_BYTES].decode("utf-8", "replace").strip()
 
 
 def _by(*ways: str) -> list[Place]:

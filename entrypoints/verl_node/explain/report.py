@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +10,12 @@ from verl_node.explain import lines
 from verl_node.explain.outcome import Verdict
 from verl_node.explain.rules import Rule
 from verl_node.explain.scan import Hit
-from verl_node.masking import masked
+from verl_node.masking import beginning
+from verl_node.printable import printable
 
 PAGE = "docs/troubleshooting.md"
 _LONGEST = 2000
 _COUNTED_BYTES = 64 << 20
-_ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Explanation:
         told = {
             "class": self.kind,
             "cause": self.cause,
-            "host": self.host,
-            "file": self.file,
+            "host": printable(self.host),
+            "file": printable(self.file),
             "line": self.line,
             "fix": self.fix,
             "references": list(self.references),
@@ -62,12 +61,12 @@ class Explanation:
             ("seen too", ", ".join(self.consequences)),
             ("not read", f"{self.unread_bytes / 1e6:.0f} MB, for want of time" if self.unread_bytes else ""),
         ]
-        return "\n".join(f"{name:<14}{value}" for name, value in rows if value)
+        return "\n".join(f"{name:<14}{printable(value)}" for name, value in rows if value)
 
 
 def of_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
     """Return what a line tells that a rule knows."""
-    cause, fix = (masked(words) for words in rule.words(hit.line))
+    cause, fix = (_shown(words) for words in rule.words(hit.line))
     return Explanation(
         rule.kind,
         cause,
@@ -84,7 +83,7 @@ def of_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequen
 
 def of_verdict(verdict: Verdict) -> Explanation:
     """Return what the job itself says of its end."""
-    cause, fix, told = (masked(words) for words in (verdict.cause, verdict.fix, verdict.told))
+    cause, fix, told = (_shown(words) for words in (verdict.cause, verdict.fix, verdict.told))
     return Explanation(verdict.kind, cause, verdict.host, verdict.file, told, fix, ("docs/faults.md",))
 
 
@@ -113,6 +112,9 @@ def number(hit: Hit) -> int:
 
 
 def clean(line: bytes) -> str:
-    """Return a line of a log as people may see it: without colours and secrets, and not endless."""
-    text = _ANSI.sub("", line.decode("utf-8", "replace")).strip()
-    return masked(text if len(text) <= _LONGEST else text[:_LONGEST] + " …")
+    """Return a line of a log as people may see it: without control characters and secrets, and not endless."""
+    return _shown(line.decode("utf-8", "replace").strip())
+
+
+def _shown(text: str) -> str:
+    return beginning(printable(text).strip(), _LONGEST)  # a secret may have a colour in its midst

@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parent / "rules"
 # From what explains least to most: a symptom is another failure's consequence, a warning counts only in a job that
 # failed, a general line gives way to one that says the cause more precisely, a cause is a first failure by itself.
 LEVELS = ("symptom", "warning", "general", "cause")
+_AROUND_BYTES = 8 << 10
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,21 @@ class Rule:
         """How much it explains, the place of its level in LEVELS."""
         return LEVELS.index(self.level)
 
-    def knows(self, line: bytes) -> bool:
-        """Tell whether the line is one that it was written for."""
-        return any(literal in line for literal in self.literals) and bool(self.pattern.search(line))
+    def find(self, line: bytes) -> re.Match[bytes] | None:
+        """Return what the line tells, None where it is not one that the rule was written for.
+
+        Of a very long line only what stands around a literal is looked at: some patterns take time by its square.
+        """
+        for literal in self.literals:
+            at = line.find(literal)
+            found = self.pattern.search(line[max(at - _AROUND_BYTES, 0) : at + _AROUND_BYTES]) if at >= 0 else None
+            if found:
+                return found
+        return None
 
     def words(self, line: bytes) -> tuple[str, str]:
         """Return cause and fix with what the line names in their places."""
-        found = self.pattern.search(line)
+        found = self.find(line)
         named = found.groupdict() if found else {}
         values = {name: value.decode("utf-8", "replace") if value else "?" for name, value in named.items()}
         return self.cause.format_map(values), self.fix.format_map(values)

@@ -156,7 +156,7 @@ class _Finder:
         while at >= 0:
             first, last = _lines(self._block, at, at)
             line = self._block[first:last]
-            if rule.pattern.search(line) and not _CODE.match(lines.bare(line)):
+            if rule.find(line) and not _CODE.match(lines.bare(line)):
                 return first, line
             at = self._block.find(literal, last, end)
         return None

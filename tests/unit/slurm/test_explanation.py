@@ -43,6 +43,31 @@ def test_an_output_without_its_run_directory_is_read_itself(tmp_path: Path) -> N
     assert "slurm-verl-12.out:2" in explanation.explain("12", folder=tmp_path)
 
 
+def test_the_output_of_another_job_whose_number_ends_alike_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "slurm-x-14711.out").write_text(FAILURE)
+
+    with pytest.raises(NothingToExplain, match="Nothing of job 4711 was found"):
+        explanation.explain("4711", folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["slurm-4711.out", "slurm-verl-4711.out", "slurm-a-14711-b-4711.out"])
+def test_the_output_of_a_job_is_found_whatever_the_job_is_called(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(FAILURE)
+
+    assert f"{name}:1" in explanation.explain("4711", folder=tmp_path)
+
+
+def test_what_is_printed_has_no_control_characters(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(f"\x1b]52;c;aGk=\x07{FAILURE.rstrip()} \u009b2J\u202e\x1b[31mred\x1b[0m\n", encoding="utf-8")
+
+    for as_json in (False, True):
+        told = explanation.explain(str(log), folder=tmp_path, as_json=as_json)
+        assert "Disk quota exceeded: 'x' red" in told
+        assert not set("\x1b\x07\x9b\u202e") & set(told)
+        assert "u001b" not in told
+
+
 class FakeSlurm:
     """Executables of Slurm on PATH, which answer what a test says."""
 

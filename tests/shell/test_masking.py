@@ -1,0 +1,175 @@
+"""The shell masks as Python does, in linear time, and what it prints of a log has no control characters."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+import subprocess
+import time
+
+import pytest
+from verl_node import masking
+
+from tests.shell.rig import CHECKOUT, Rig
+
+MEBIBYTE = 1 << 20
+TOKEN = "0123456789abcdef" * 4
+BLANKS = "a secret with blanks"
+REPEATED = (
+    "A", "_", "ACGT", "://", "hf_", "[", "{", "A=", "sk-", "eyJ", "a:", "://a:", "://a:b", "TOKEN=", "_KEY=",
+    "TOKEN=a/", "proxy=", "proxy=a", "proxy=a:", "h", "ghp_", "github_pat_", "PASSWORD=", "_PASS=", " ", "0", "AKIA",
+    "\n", "word ",
+    f"hf_{'x' * 34} ", f"hf_{'x' * 34},hf_{'y' * 34};", "http://u:p@h ", "http://u:pass@", "X_TOKEN=0123456789abcdef0 ",
+    "PASSWORD=hunter2hunter2\n", "HTTP_PROXY=me:you@host ", f"{TOKEN} ", TOKEN,
+)  # fmt: skip
+MASK = f"""source "$VERLJOB_HOME/slurm/lib/secrets.sh"
+B='{BLANKS}' SECRET_NAMES=(B) LOCAL_TOKEN={TOKEN}
+secrets::mask"""
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def masked(rig: Rig, text: str) -> str:
+    environment = {**rig.environment, "VERLJOB_HOME": str(CHECKOUT)}
+    argv = ["bash", "-c", f"set -Eeuo pipefail\n{MASK}"]
+    done = subprocess.run(argv, env=environment, input=text.encode(), capture_output=True, check=True, timeout=60)
+    assert not done.stderr
+    return done.stdout.decode()
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "_known", set())
+    masking.remember([TOKEN, BLANKS])
+
+
+def test_a_mebibyte_of_anything_is_masked_within_a_second(rig: Rig) -> None:
+    """Also where it is nothing but secrets. The test allows two seconds, for a machine that is busy."""
+    took = {}
+    for word in REPEATED:
+        text = (word * (MEBIBYTE // len(word) + 1))[:MEBIBYTE]
+        began = time.perf_counter()
+        shown = masked(rig, text)
+        took[word] = time.perf_counter() - began
+        assert TOKEN not in shown
+        assert "hf_xx" not in shown
+
+    assert {word: seconds for word, seconds in took.items() if seconds > 2} == {}
+
+
+def test_thirty_thousand_tokens_are_masked_within_a_second(rig: Rig) -> None:
+    began = time.perf_counter()
+
+    assert masked(rig, f"hf_{'x' * 34} " * 30000) == "*** " * 30000
+    assert time.perf_counter() - began < 2
+
+
+def test_the_shell_masks_what_python_masks(rig: Rig) -> None:
+    chance = random.Random(0)  # noqa: S311  texts, no secret
+    pieces = [
+        "hf_", " ", "\n", "=", "X_TOKEN=", "_KEY=", "/", "abc", "://", "u:", "p@", "PASSWORD=", "_PASS=", "sk-", "AKIA",
+        "-", "_", TOKEN, BLANKS, "é", "{", '"', ",", ".", "&", "some words ", "ghp_", "github_pat_", "HTTP_PROXY=",
+        "CREDENTIALS=", "*", "\\", "'", "hf_#", "X_TOKEN=#", "ghp_#", "#", "#", "#",
+    ]  # fmt: skip
+    for length in [5, 50, 500, 2000] * 10:
+        text = "".join(chance.choice(pieces) for _ in range(length))
+        text = re.sub("#", lambda _: "".join(chance.choices(string.ascii_letters + string.digits, k=40)), text)
+        assert masked(rig, text) == masking.masked(text)
+
+
+def test_of_long_secrets_and_of_long_words_nothing_is_shown_or_lost(rig: Rig) -> None:
+    word = "0" * 100_000
+
+    assert masked(rig, f"hf_{'x' * 50_000} end") == "*** end"
+    assert masked(rig, f"{word}hf_{'x' * 34} {word}") == f"{word}*** {word}"
+
+
+SECRETS = [TOKEN, f"hf_{TOKEN[:34]}", BLANKS]
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=["token", "hf", "with blanks"])
+@pytest.mark.parametrize("filler", ["z", "plain words "], ids=["one word", "words"])
+def test_no_part_of_a_secret_shows_where_a_log_is_cut(secret: str, filler: str, rig: Rig) -> None:
+    """Of a log the last 8 KiB are kept here, instead of the last MiB; the masking itself reads by pieces of 4 KiB."""
+    kept, at = 8192, 12288
+    logs = (CHECKOUT / "slurm" / "lib" / "logs.sh").read_text().replace("BYTES=$((1024 * 1024)) ", f"BYTES={kept} ")
+    (rig.root / "logs.sh").write_text(logs)
+    offsets = [cut + by for cut in (kept, at, 4096) for by in range(-3, len(secret) + 3)]
+    for after in offsets:
+        text = filler * 30000 + f" {secret}" + (" " + filler * 30000)[:after]
+        (rig.root / f"{after}.log").write_text(text)
+    loop = 'for file in "$@"; do logs::_masked "$file" > "$file.kept"; done'
+    files = " ".join(str(rig.root / f"{after}.log") for after in offsets)
+    secrets = f"B='{BLANKS}' SECRET_NAMES=(B) LOCAL_TOKEN={TOKEN}"
+    done = rig.source("secrets", f"source {rig.root}/logs.sh; {secrets}; set -- {files}; {loop}")
+
+    assert done.returncode == 0, done.stderr
+    for after in offsets:
+        text = (rig.root / f"{after}.log.kept").read_text()
+        assert kept - len(secret) - 1 <= len(text) <= kept
+        assert not parts(secret) & parts(text), after
+        assert ("***" in text) == (after < kept) or kept - len(secret) <= after
+
+
+def parts(text: str) -> set[str]:
+    """What is eight characters long in it."""
+    return {text[at : at + 8] for at in range(len(text) - 7)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("VERLJOB_DB_PASS", "hunter2!hunter2", True),
+        ("WANDB_PWD", "hunter2hunter2", True),
+        ("HF_OTHER_KEY", "0123456789abcdef01", True),
+        ("HF_PAT", "0123456789abcdef01", True),
+        ("RAY_CREDENTIALS", "0123456789abcdef01", True),
+        ("HTTP_PROXY", "jo:hunter2@proxy:3128", True),
+        ("https_proxy", "http://jo:hunter2@proxy:3128", True),
+        ("HTTP_PROXY", "proxy:3128", False),
+        ("VERLJOB_SIGNATURE_KEY", "/home/jo/keys/cosign.pub", False),
+        ("VERLJOB_SORT_KEY", "total_length", False),
+        ("VERL_OLD_PWD", "/home/jo/experiments", False),
+        ("HF_HUB_PATH", "/home/jo/.cache/huggingface", False),
+    ],
+)
+def test_a_variable_that_is_a_secret_travels_by_file(name: str, value: str, secret: bool, rig: Rig) -> None:
+    done = rig.source("environment secrets", "secrets::find; printf '%s\\n' ${SECRET_NAMES[@]+\"${SECRET_NAMES[@]}\"}",
+                      **{name: value})  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert (name in done.stdout.split()) == secret
+
+
+ESCAPED = (
+    "red\x1b[31m \x1b]52;c;aGk=\x07 c1\u009b2J del\x7f bidi\u202e iso\u2066 mark\u200f line\u2028 10%\r20% tab\t — é"
+)
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "<unset>"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        'say::note "$text"',
+        'say::warn "$text"',
+        'STAGE="$text"; verdict::set 71 self "$text" "$text"; verdict::sentence',
+        'verdict::set 71 self "$text" "$text"; explanation::print ""',
+        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > told; explanation::print told',
+    ],
+)
+def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str, rig: Rig) -> None:
+    done = rig.source("say verdict explanation", call, text=ESCAPED, LC_ALL=locale)
+
+    assert done.returncode == 0, done.stderr
+    assert "10% 20% tab\t — é" in done.stdout + done.stderr
+    assert FORBIDDEN.search(done.stdout + done.stderr) is None
+
+
+def test_the_last_line_of_a_job_whose_node_left_escapes_has_none(rig: Rig) -> None:
+    escapes = "it said \\033]52;c;aGk=\\007boom \\302\\233 end"
+    rig.fake("container", rig.container("code=71").replace("as the test says", escapes))
+
+    done = rig.node(1)
+
+    assert "boom  end" in (rig.run_dir / "nodes" / "1-n2" / "node.log").read_text() + done.stdout
+    assert FORBIDDEN.search((rig.run_dir / "nodes" / "1-n2" / "node.log").read_text()) is None
