@@ -25,7 +25,9 @@ def explanation(
     ending = None if verdict else unruled.of_ending(scanned.logs, hosts, failed=failed)
     if not (ending or verdict or _fatal(scanned, hits)):
         return _whole(of_nothing(scanned.hits), scanned)
-    chosen = _choose(hits, verdict, failed=failed or _failed(scanned, hits, verdict))
+    known = failed or _failed(scanned, hits, verdict)
+    grave = [hit for hit in hits if not endings.passing(hit)]
+    chosen = _choose(grave, verdict, failed=known) or _choose(hits, verdict, failed=known)
     if chosen is None and verdict is not None:
         told = of_verdict(verdict)
     elif chosen is not None:

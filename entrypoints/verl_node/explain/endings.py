@@ -1,13 +1,15 @@
 """Whether a line of a log was fatal: what a line's own level says, and what follows it.
 
-A warning is no failure: a library that is not there, a limit that is low, a worker that Ray starts again. Where a log does not say
-that a process ended badly (endings.yaml), a line is fatal only if the log does not go on after it with ordinary lines.
+A warning is no failure: a library that is not there, a limit that is low, a worker that Ray starts again. Where a log
+does not say that a process ended badly (endings.yaml), a line is fatal only if the log does not go on after it with
+ordinary lines.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,26 +22,30 @@ from verl_node.explain.scan import TRACEBACK_BYTES, Hit
 FILE = Path(__file__).parent / "endings.yaml"
 AFTER_BYTES = 64 << 10
 FEW = 3
-"""Ordinary lines that may follow a fatal line which is no warning: its own words, wrapped, and what other ranks still write."""
+"""Ordinary lines that may follow a fatal line that is no warning: the rest of its words, and what others write."""
 _LONGEST = 1000
 _INFO = re.compile(rb"(?<![=\w])(?:INFO|DEBUG)\b|\[[\d: ,.-]+ [ID] \d|^\W*[ID]\d{4} ")
-_WARNING = re.compile(rb"(?i:\bwarn(?:ing)?\b)|\[[\d: ,.-]+ W \d|\bW\d{4} |\[W |: W \w|\b(?:ignor(?:ed|ing)|retrying|falling back)\b")
-_RECORD = re.compile(rb"(?:\d\d:\d\d:\d\d|\b(?=[A-Z]+:\w))[^|]{0,40}\b(?:ERROR|WARNING|CRITICAL)\b|^(?:ERROR|WARNING|CRITICAL):\w")
+_WARNING = re.compile(
+    rb"(?i:\b(?:warn(?:ing)?|ignor(?:ed|ing)|retrying|falling back)\b)|\[[\d: ,.-]+ W \d|\bW\d{4} |\[W |: W \w"
+)
+_RECORD = re.compile(rb"\d\d:\d\d:\d\d[^|]{0,40}\b(?:ERROR|WARNING|CRITICAL)\b|^(?:ERROR|WARNING|CRITICAL):\w")
 _LATER = re.compile(rb"(?:\d\d:\d\d:\d\d[^|]{0,40}\b|^)(?:INFO|WARNING|DEBUG)\b")
 # What no program writes that goes on: complaints, stacks, what is wound up, what launchers, shells and trackers say.
 _BAD = re.compile(
-    rb"(?i)\b\w*(?:error|exception|warn|fail|fatal|cannot|can.t|couldn.t|could not|unable|not found|no such|denied|refused|invalid"
-    rb"|traceback|assert|abort|kill|died|dead|terminat|exit|shut|clos|leak|clean|signal|timed? ?out|cancel|crash|stack|repeated"
-    rb"|core dump)"
+    rb"(?i)\b\w*(?:error|exception|warn|fail|fatal|cannot|can.t|couldn.t|could not|unable|not found|no such|denied"
+    rb"|refused|invalid|traceback|assert|abort|kill|died|dead|terminat|exit|shut|clos|leak|clean|signal|timed? ?out"
+    rb"|cancel|crash|stack|repeated|core dump)"
 )
 _OTHERS = re.compile(
-    rb"^(?:\+ |\S{0,80}\$ |#\d+ |frame #\d|\d+ {2,}\S+ +0x|@ |PC: @|\*\*\*|wandb:|srun: |slurmstepd|/\S+\.(?:so|cc|cpp|cu|py)\b|NCCL INFO"
-    rb"|For debugging|Compile with|Set |HYDRA_FULL|To append to your config|(?:Process )?[\w.-]+:\s*$|\S{1,40}:\d+: )"
+    rb"^(?:\+ |\S{0,80}\$ |#\d+ |frame #\d|\d+ {2,}\S+ +0x|@ |PC: @|\*\*\*|wandb:|srun: |slurmstepd"
+    rb"|/\S+\.(?:so|cc|cpp|cu|py)\b|For debugging|Compile with|Set |HYDRA_FULL|To append to your config"
+    rb"|(?:Process )?[\w.-]+:\s*$|\S{1,40}:\d+: )"
 )
 _NCCL = b"NCCL INFO"
 _WORD = re.compile(rb"\w\w")
 _LINE = re.compile(rb"(?m)^.+$")
 _HEAD = tracebacks.BEGINS[0]
+_CHAINED = (b"of the following exception:", b"another exception occurred:")
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +55,10 @@ def _entries() -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=2)
 def bad(*, restarted: bool = False) -> re.Pattern[bytes]:
-    """Return what whole lines that tell of a bad end have; those after which a process may have been started again, or the others."""
+    """Return a pattern of lines that tell of a bad end.
+
+    :param restarted: of those after which the process may have been started again, else of the others.
+    """
     chosen = [entry["pattern"] for entry in _entries() if bool(entry.get("restarted")) == restarted]
     return re.compile(b"(?m)^.*(?:%s).*$" % "|".join(chosen).encode())
 
@@ -91,37 +100,56 @@ def fatal(hit: Hit) -> bool:
     known = [hit.rule] if hit.rule else [rule for rule in rules.load() if rule.find(hit.line)]
     if known and all(rule.level == "warning" for rule in known):
         return False
-    words = lines.bare(hit.line)
-    before = hit.line[: len(hit.line) - len(words)]
-    head = _before(hit).rfind(_HEAD) if tracebacks.raised(words) and not _harmless(before) else -1
-    if head >= 0:
-        return not _handled(hit, head)
-    if _INFO.search(hit.line[:_LONGEST]):
+    if (record := _Traceback.of(hit)) is not None:
+        return not (record.handled and record.last)
+    head = hit.line[:_LONGEST]
+    if _INFO.search(head):
         return False
-    most = 0 if _WARNING.search(hit.line[:_LONGEST]) else FEW
+    most = 0 if _WARNING.search(head) else FEW
     return sum(1 for _, _ in zip(range(most + 1), ordinary(_after(hit)))) <= most
 
 
-def _harmless(prefix: bytes) -> bool:
-    return bool(_INFO.search(prefix) or _WARNING.search(prefix))
+def passing(hit: Hit) -> bool:
+    """Tell whether a line is for information, a warning or a logged exception, and its program went on after it."""
+    if (record := _Traceback.of(hit)) is not None:
+        return record.handled
+    head = hit.line[:_LONGEST]
+    return bool(_INFO.search(head) or _WARNING.search(head)) and next(ordinary(_after(hit)), None) is not None
 
 
-def _handled(hit: Hit, head: int) -> bool:
-    """Tell whether an exception is a logger's record, after which its program went on to write others below an error."""
-    if not _logged(_before(hit), head):
-        return False
-    after = _after(hit)
-    heads = [found.start() for found in re.finditer(re.escape(_HEAD), after)]
-    return all(_logged(after, at) for at in heads) and any(
-        _LATER.search(found[0][:_LONGEST]) for found in _LINE.finditer(after) if _NCCL not in found[0]
-    )
+@dataclass(frozen=True)
+class _Traceback:
+    """What a traceback is that ends with a line: ``handled`` if a logger wrote it and its program wrote more below an
+    error, ``last`` if no other came after it that no logger wrote."""
+
+    handled: bool
+    last: bool
+
+    @classmethod
+    def of(cls, hit: Hit) -> _Traceback | None:
+        """Return None for a line that ends no traceback, or one that a logger calls harmless."""
+        words = lines.bare(hit.line)
+        prefix = hit.line[: len(hit.line) - len(words)]
+        if not tracebacks.raised(words) or _INFO.search(prefix) or _WARNING.search(prefix):
+            return None
+        before, after = _before(hit), _after(hit)
+        nearest, head = max(map(before.rfind, tracebacks.BEGINS)), before.rfind(_HEAD)
+        if head < 0 or tracebacks.root(before + hit.line, nearest) != (len(before), hit.line):
+            return None
+        later = any(_LATER.search(found[0][:_LONGEST]) for found in _LINE.finditer(after) if _NCCL not in found[0])
+        others = (found.start() for found in re.finditer(re.escape(_HEAD), after))
+        return cls(later and _logged(before, head), all(_logged(after, at) for at in others))
 
 
 def _logged(text: bytes, head: int) -> bool:
-    """Tell whether the line before a traceback's head is a logger's record."""
-    begin = text.rfind(b"\n", 0, head) + 1
-    above = text[text.rfind(b"\n", 0, max(begin - 1, 0)) + 1 : begin]
-    return bool(_RECORD.search(above[:_LONGEST]))
+    """Tell whether the line before a traceback's head is a logger's record; of a chain, before the first one's head."""
+    above = text[:head].rstrip().rpartition(b"\n")
+    while above[2].endswith(_CHAINED):
+        head = above[0].rfind(_HEAD)
+        if head < 0:  # of the chain that the text begins in
+            return True
+        above = above[0][:head].rstrip().rpartition(b"\n")
+    return bool(_RECORD.search(above[2][:_LONGEST]))
 
 
 def _before(hit: Hit) -> bytes:

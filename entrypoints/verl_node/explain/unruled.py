@@ -27,7 +27,7 @@ def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]
 
 
 def of_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = False) -> Explanation | None:
-    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end; None for none.
+    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or None.
 
     :param failed: it is known that the job did, so that every log has an answer.
     """
