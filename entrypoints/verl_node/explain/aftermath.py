@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from verl_node.explain import lines, tracebacks
+from verl_node.explain import endings, lines, tracebacks
 from verl_node.explain.scan import Hit
 from verl_node.masking import LONGEST
 
@@ -34,14 +34,6 @@ _EXCEPTION = re.compile(
 )
 _LINE = re.compile(rb"(?m)^.+$")
 _HARMLESS = re.compile(rb"(?i:\b(?:info|warn(?:ing)?|debug)\b)")
-BADLY = re.compile(
-    rb"(?m)^.*(?:exited with (?:exit )?code [1-9]|Exited with exit code [1-9]|exitcode *: *-?[1-9]"
-    rb"|srun: error(?!: (?:ioctl\(|.*(?:[Rr]etry|[Ii]gnor)))"
-    rb"|Error executing job|ChildFailedError|verdict: [1-9]|\bKilled$|core dumped|failed with exit code"
-    rb"|DUE TO (?:TIME|PREEMPT|NODE)|Aborted!?$|failed \(exitcode|status: FAILED"
-    rb"|Segmentation fault|Fatal Python error|: line \d+: +\d+ (?:Killed|Aborted|Bus error|Illegal instruction)"
-    rb"|returned non-zero exit status [1-9]).*$"
-)
 SAYS = re.compile(
     rb"(?m)^(?!.*(?:(?i:\binfo\b|\bwarn|\bdebug\b)| FAILED$)).*"
     rb"(?i:\b(?:error|fatal|failed|cannot|could not|unable to|not found|too (?:small|large|many|few)|no such|denied"
@@ -90,6 +82,9 @@ def survived(hit: Hit) -> int | None:
     step = last_step(hit.log.path)
     if step is not None and step > hit.offset:
         return step
+    again = _restarted(hit.log.path)
+    if again is not None and again > hit.offset:
+        return again
     if step is not None or ended_badly(hit.log.path):
         return None
     with hit.log.path.open("rb") as file:
@@ -127,8 +122,15 @@ def ended_well(hit: Hit) -> bool:
 
 
 def ended_badly(path: Path) -> bool:
-    """Tell whether the last lines of a log say that a process ended badly."""
-    return bool(BADLY.search(tail(path)))
+    """Tell whether the last lines of a log say that a process ended badly, and was not started again."""
+    return endings.worst(tail(path)) is not None
+
+
+def _restarted(path: Path) -> int | None:
+    """Return the offset from which a process runs that was started again and did not end badly."""
+    text = tail(path)
+    again = endings.restarted(text)
+    return None if again is None else path.stat().st_size - len(text) + again
 
 
 def tail(path: Path) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from verl_node.explain import aftermath, scan, unruled
+from verl_node.explain import aftermath, endings, scan, unruled
 from verl_node.explain.outcome import Verdict
 from verl_node.explain.report import Explanation, of_nothing, of_rule, of_verdict
 from verl_node.explain.rules import Rule
@@ -20,15 +20,24 @@ def explanation(
     :param failed: it is known that there is one.
     """
     if verdict and (verdict.sure or verdict.code == 0):
-        return of_verdict(verdict) if verdict.code else of_nothing()
+        return of_verdict(verdict) if verdict.code else of_nothing(scanned.hits)
     hits = [hit for hit in _living(scanned, table) if not aftermath.ended_well(hit)]
-    chosen = _choose(hits, verdict, failed=failed or _failed(scanned, hits, verdict))
+    ending = None if verdict else unruled.of_ending(scanned.logs, hosts, failed=failed)
+    if not (ending or verdict or _fatal(scanned, hits)):
+        return _whole(of_nothing(scanned.hits), scanned)
+    known = failed or _failed(scanned, hits, verdict)
+    grave = [hit for hit in hits if not endings.passing(hit)]
+    chosen = _choose(grave, verdict, failed=known) or _choose(hits, verdict, failed=known)
     if chosen is None and verdict is not None:
         told = of_verdict(verdict)
     elif chosen is not None:
         told = _of_hit(chosen, hosts, _consequences(chosen, hits))
     else:
-        told = unruled.of_ending(scanned.logs, hosts, failed=failed)
+        told = ending or of_nothing(scanned.hits)
+    return _whole(told, scanned)
+
+
+def _whole(told: Explanation, scanned: Scanned) -> Explanation:
     left = scanned.total_bytes - scanned.read_bytes
     return replace(told, unread_bytes=left) if left > 0 else told
 
@@ -72,6 +81,13 @@ def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
         went_on = [where for where in map(aftermath.survived, mine) if where is not None]
         kept += scan.again(log, table, max(went_on)) if went_on else mine
     return [hit for hit in kept if hit.rule or not any(rule.find(hit.line) for rule in table)]
+
+
+def _fatal(scanned: Scanned, hits: Sequence[Hit]) -> bool:
+    """Tell whether a log says that a process ended badly, in words of its end or by a line that is fatal by itself."""
+    return any(aftermath.ended_badly(log.path) for log in scanned.logs if log.first) or any(
+        map(endings.fatal, hits)
+    )
 
 
 def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:

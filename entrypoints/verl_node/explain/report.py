@@ -15,7 +15,22 @@ from verl_node.printable import printable
 
 PAGE = "docs/troubleshooting.md"
 _LONGEST = 2000
+_MOST_SEEN = 20
 _COUNTED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A line that was not fatal, though a rule knows it or an exception is told."""
+
+    rule: str
+    file: str
+    number: int
+    line: str
+
+    def __str__(self) -> str:
+        where = f"{printable(self.file)}:{self.number}"
+        return f"seen, not fatal: {where}{f' ({self.rule})' if self.rule else ''}: {self.line}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,7 @@ class Explanation:
     consequences: tuple[str, ...] = ()
     unread_bytes: int = 0
     traceback: tuple[str, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     def json(self) -> str:
         """Return it as one JSON object."""
@@ -45,6 +61,7 @@ class Explanation:
             "line": self.line,
             "fix": self.fix,
             "references": list(self.references),
+            "seen_not_fatal": [vars(one) for one in self.seen],
         }
         return json.dumps(told, ensure_ascii=False)
 
@@ -61,7 +78,7 @@ class Explanation:
             ("seen too", ", ".join(self.consequences)),
             ("not read", f"{self.unread_bytes / 1e6:.0f} MB, for want of time" if self.unread_bytes else ""),
         ]
-        return "\n".join(f"{name:<14}{printable(value)}" for name, value in rows if value)
+        return "\n".join([*(f"{name:<14}{printable(value)}" for name, value in rows if value), *map(str, self.seen)])
 
 
 def of_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
@@ -87,9 +104,15 @@ def of_verdict(verdict: Verdict) -> Explanation:
     return Explanation(verdict.kind, cause, verdict.host, verdict.file, told, fix, ("docs/faults.md",))
 
 
-def of_nothing() -> Explanation:
-    """Return that nothing failed."""
-    return Explanation("none", "No failure was found.", "", "", "", "", ())
+def of_nothing(hits: Sequence[Hit] = ()) -> Explanation:
+    """Return that nothing failed, with what was seen and was not fatal."""
+    places = {(hit.log.path, hit.offset): hit for hit in sorted(hits, key=lambda hit: hit.rule is not None)}
+    seen = sorted(places.values(), key=lambda hit: (str(hit.log.path), hit.offset))[:_MOST_SEEN]
+    return Explanation("none", "No failure was found.", "", "", "", "", (), seen=tuple(map(_seen, seen)))
+
+
+def _seen(hit: Hit) -> Seen:
+    return Seen(hit.rule.id if hit.rule else "", str(hit.log.path), number(hit), clean(hit.line))
 
 
 def host(hit: Hit, hosts: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ _ANSWERS = re.compile(
     rb"|ConnectionResetError|ConnectionAbortedError|EOFError|BrokenProcessPool|ProcessExitedException|SignalException)\b"
 )
 _QUIET = (b"Exception ignored in", b"exception ignored in")
+_RAISED = re.compile(rb"(?:[A-Za-z_]\w{0,80}\.){0,9}(?:_{0,2}[A-Z]\w{0,80})?(?:Error|Exception)\b")
 # The first frame of what a process only meets while it tidies up.
 _TIDIES = re.compile(rb"File \"[^\"]*(?:multiprocessing/resource_tracker\.py\"|\", line \d+, in __del__)")
 # Rich draws a box around its own; a notebook's have an arrow at the line.
@@ -178,6 +179,16 @@ def code(traceback: Sequence[str]) -> str:
     """Return the innermost call's line of code, empty where the log has none."""
     last = next((line.strip() for line in reversed(traceback) if line.strip(" ~^|")), "")
     return "" if _FRAME.match(last) or _FRAME.match(f"  {last}") else last
+
+
+def inside(words: bytes) -> bool:
+    """Tell whether a line without its prefix may stand inside a traceback, or only carries another exception."""
+    return bool(_INSIDE.match(words) or _CARRIES.match(words))
+
+
+def raised(words: bytes) -> bool:
+    """Tell whether a line without its prefix is an exception's."""
+    return bool(_RAISED.match(words))
 
 
 def _begins(words: bytes) -> bool:

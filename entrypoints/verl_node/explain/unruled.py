@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from verl_node.explain import aftermath, places, tracebacks
+from verl_node.explain import aftermath, endings, places, tracebacks
 from verl_node.explain.places import Placed
-from verl_node.explain.report import PAGE, Explanation, clean, host, number, of_nothing
+from verl_node.explain.report import PAGE, Explanation, clean, host, number
 from verl_node.explain.scan import TRACEBACK_BYTES, Hit
 from verl_node.explain.sources import Log
 
@@ -26,19 +26,21 @@ def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]
     return replace(told, consequences=tuple(consequences), traceback=shown)
 
 
-def of_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = False) -> Explanation:
-    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or none.
+def of_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = False) -> Explanation | None:
+    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or None.
 
     :param failed: it is known that the job did, so that every log has an answer.
     """
     for log in (log for log in logs if log.first):
         tail = aftermath.tail(log.path)
-        if (hit := _lasting(log, tail, next(aftermath.exceptions(tail), None))) is not None:
+        badly = endings.worst(tail)
+        sure = bool(failed or badly)
+        raised = (_lasting(log, tail, found, sure=sure) for found in aftermath.exceptions(tail))
+        if (hit := next(filter(None, raised), None)) is not None:
             return of_exception(hit, hosts)
-        badly = aftermath.BADLY.search(tail)
         complaint = None if badly else aftermath.complaint(tail)
-        for found, placed in places.of_tail(tail, ended_badly=bool(failed or badly or complaint)):
-            if (hit := _lasting(log, tail, found)) is not None:
+        for found, placed in places.of_tail(tail, ended_badly=bool(sure or complaint)):
+            if (hit := _lasting(log, tail, found, sure=sure)) is not None:
                 return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
         if badly:
             said = list(aftermath.SAYS.finditer(tail, 0, badly.start()))[-1:]
@@ -46,16 +48,16 @@ def of_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = F
             hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
             why = "the last line before says something" if said else "no line before it says why"
             return _told(hit, hosts, f"a process ended badly, and {why}", None)
-        if (hit := _lasting(log, tail, complaint)) is not None:
+        if (hit := _lasting(log, tail, complaint, sure=sure)) is not None:
             return _told(hit, hosts, "the log ends with what a program complains of", None)
-    return next(_last_words(logs, hosts), of_nothing()) if failed else of_nothing()
+    return next(_last_words(logs, hosts), None) if failed else None
 
 
 def _last_words(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Explanation]:
     """Return what may be why a job failed, likeliest first: what its logs last complain of, or their end."""
     tails = [(log, aftermath.tail(log.path)) for log in logs if log.first]
     for log, tail in tails:
-        if (hit := _lasting(log, tail, aftermath.last_complaint(tail))) is not None:
+        if (hit := _lasting(log, tail, aftermath.last_complaint(tail), sure=True)) is not None:
             yield _told(hit, hosts, "the last lines that complain begin here", places.of_exception(hit.line, []))
     for log, tail in tails:
         if lines := [found for found in re.finditer(rb"(?m)^.+$", tail) if found[0].strip()]:
@@ -63,12 +65,17 @@ def _last_words(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Expla
             yield _told(hit, hosts, "the log ends here, and no line of its end complains", None)
 
 
-def _lasting(log: Log, tail: bytes, found: re.Match[bytes] | None) -> Hit | None:
-    """Return the place of a line in a log, None where the job lived on after it."""
+def _lasting(log: Log, tail: bytes, found: re.Match[bytes] | None, *, sure: bool) -> Hit | None:
+    """Return the place of a line in a log, None where the job lived on after it.
+
+    :param sure: it is known that the job failed; else a line that is not fatal is none.
+    """
     if found is None:
         return None
     hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
-    return None if aftermath.survived(hit) is not None or aftermath.ended_well(hit) else hit
+    if aftermath.survived(hit) is not None or aftermath.ended_well(hit):
+        return None
+    return hit if sure or endings.fatal(hit) else None
 
 
 def _told(hit: Hit, hosts: Mapping[str, str], seen: str, placed: Placed | None) -> Explanation:

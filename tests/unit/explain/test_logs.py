@@ -13,6 +13,9 @@ LISTS = {name: yaml.safe_load((FOLDER / f"{name}.yaml").read_text()) for name in
 APART = ("untouched", "held_out")
 TAUGHT = LISTS["taught"]
 CLEAN = sorted((FOLDER / "clean").glob("*.log"))
+NOISY = yaml.safe_load((FOLDER / "noisy.yaml").read_text())
+RECALL = {"untouched": (42 / 52, 43 / 52), "held_out": (501 / 539, 511 / 539)}
+"""Classes and first lines before a line needed more than a rule to be a failure; 2 points of it may be lost."""
 GOING_ON = [log for log in CLEAN if not any(end in log.read_text() for end in ("SIGTERM", "verdict: 0"))]
 
 
@@ -40,6 +43,8 @@ def test_of_logs_that_no_rule_was_written_from_most_are_explained(
     assert count >= 20
     assert classes / count >= 0.80
     assert lines / count >= 0.70
+    assert classes / count >= RECALL[name][0] - 0.02
+    assert lines / count >= RECALL[name][1] - 0.02
 
 
 @pytest.mark.parametrize("case", TAUGHT, ids=lambda case: case["file"])
@@ -85,3 +90,49 @@ def test_there_are_ten_clean_logs_and_each_has_words_of_failures() -> None:
     assert len(CLEAN) >= 10
     for log in CLEAN:
         assert any(word in log.read_text(errors="replace").lower() for word in ("error", "warn", "fail", "exception"))
+
+
+@pytest.mark.parametrize("case", NOISY, ids=lambda case: case["file"])
+def test_no_log_of_a_program_that_ended_well_is_called_a_failure(case: dict[str, str]) -> None:
+    log = FOLDER / "noisy" / case["file"]
+    told = explain([log])
+
+    assert (told.kind, told.line) == ("none", "")
+
+
+@pytest.mark.parametrize(
+    "file", ["ray-tasks.log", "tensorflow-no-cuda.log", "public-resnet-nccl.log", "gpu-restart.log"]
+)
+def test_what_was_seen_in_it_is_listed_as_not_fatal(file: str) -> None:
+    told = explain([FOLDER / "noisy" / file])
+
+    assert told.seen
+    assert "\nseen, not fatal: " in told.text()
+    assert '"seen_not_fatal": [{"rule": ' in told.json()
+
+
+@pytest.mark.parametrize("case", NOISY, ids=lambda case: case["file"])
+def test_a_failure_after_the_noise_is_told(case: dict[str, str], tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    failure = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"
+    noise = (FOLDER / "noisy" / case["file"]).read_bytes()
+    log.write_bytes(noise + f'\nTraceback (most recent call last):\n  File "/w/a.py", line 1\n{failure}\n'.encode())
+
+    told = explain([log])
+    assert (told.kind, told.line) == ("vllm", failure)
+
+
+@pytest.mark.parametrize("case", NOISY, ids=lambda case: case["file"])
+def test_a_noisy_log_of_a_job_that_is_known_to_have_failed_has_an_answer(case: dict[str, str]) -> None:
+    told = explain([FOLDER / "noisy" / case["file"]], failed=True)
+
+    assert told.kind != "none"
+    assert told.number
+
+
+def test_each_noisy_log_has_its_program_and_how_it_was_run_or_where_it_is_public() -> None:
+    assert len(NOISY) >= 20
+    assert {case["file"] for case in NOISY} == {log.name for log in (FOLDER / "noisy").glob("*.log")}
+    for case in NOISY:
+        assert case["program"]
+        assert case.get("command") or case["source"].startswith("https://github.com/")

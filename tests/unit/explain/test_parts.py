@@ -372,7 +372,7 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
 def test_the_object_has_the_keys_that_machines_rely_on(tmp_path: Path) -> None:
     told = json.loads(explain([log(tmp_path, f"{GPU}\n")]).json())
 
-    assert list(told) == ["class", "cause", "host", "file", "line", "fix", "references"]
+    assert list(told) == ["class", "cause", "host", "file", "line", "fix", "references", "seen_not_fatal"]
     assert told["line"] == GPU
     assert told["references"][0] == "docs/troubleshooting.md#memory-gpu"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import verl_node.explain
 from verl_node import masking, metrics, printable, ray_process, stacks
-from verl_node.explain import explain, places, report, rules
+from verl_node.explain import endings, explain, places, report, rules
 
 SIZE = 60_000
 LIMIT_S = 1.0
@@ -40,6 +40,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
             yield from ((f"{module.__name__}.{name}", found) for found in compiled(value))
     yield from ((f"rule {rule.id}", rule.pattern) for rule in rules.load())
     yield from ((f"place {place.id}", place.pattern) for place in places.load())
+    yield from ((f"endings, restarted={known}", endings.bad(restarted=known)) for known in (False, True))
 
 
 def compiled(value: Any) -> Iterator[re.Pattern[Any]]:
