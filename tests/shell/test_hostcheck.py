@@ -34,6 +34,7 @@ class Host:
 
     def tool(self, name: str, script: str) -> None:
         path = self.rig.root / "bin" / name
+        path.unlink(missing_ok=True)  # a link to the fake of all tests
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
 
