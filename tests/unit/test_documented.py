@@ -32,6 +32,20 @@ NO_ENGINE = ("images", "render", "pins", "site")
 AS_THEY_STAND = sorted({each.words[1:] for each in TASKS if each.whole and each.words[1] in NO_ENGINE})
 
 
+# A test as docs/security.md names it: file::function, or ::function of the file before.
+SHOWN_BY = re.compile(r"(tests/[\w/]+\.py)?(?:::(test_\w+))?")
+
+
+def shown_by() -> list[tuple[str, str]]:
+    """Return the (file, function) of every test that docs/security.md names; the function may be empty."""
+    named, file = [], ""
+    for match in SHOWN_BY.finditer((CHECKOUT / "docs" / "security.md").read_text(encoding="utf-8")):
+        file = match[1] or file
+        if match[1] or match[2]:
+            named.append((file, match[2] or ""))
+    return named
+
+
 def written(command: Command) -> str:
     return f"{command.page}: {' '.join(command.words)}"
 
@@ -128,3 +142,16 @@ def test_a_failed_job_is_explained_by_each_of_its_names(tmp_path: Path) -> None:
 
 def test_what_somebody_ran_by_hand_says_what_came_of_it() -> None:
     assert [command for command, came in RUNS["by_hand"].items() if not came or "todo" in came.lower()] == []
+
+
+def test_every_test_that_the_page_of_security_names_exists() -> None:
+    missing = []
+    for file, function in shown_by():
+        path = CHECKOUT / file
+        tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
+        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        if not path.is_file() or (function and function not in functions):
+            missing.append(f"{file}::{function}")
+
+    assert len(shown_by()) > 60
+    assert missing == []
