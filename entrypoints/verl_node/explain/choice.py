@@ -85,9 +85,7 @@ def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
 
 def _fatal(scanned: Scanned, hits: Sequence[Hit]) -> bool:
     """Tell whether a log says that a process ended badly, in words of its end or by a line that is fatal by itself."""
-    return any(aftermath.ended_badly(log.path) for log in scanned.logs if log.first) or any(
-        map(endings.fatal, hits)
-    )
+    return any(aftermath.ended_badly(log.path) for log in scanned.logs if log.first) or any(map(endings.fatal, hits))
 
 
 def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:
