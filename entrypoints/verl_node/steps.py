@@ -11,6 +11,7 @@ from typing import Any
 
 from verl_node import metrics
 from verl_node.gpu_use import Watch
+from verl_node.masking import masked
 
 _POLL_S = 0.5
 
@@ -71,7 +72,7 @@ class Steps:
 
     def _write(self, rows: Iterable[Any]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+            file.writelines(f"{masked(json.dumps(row))}\n" for row in rows)
 
 
 async def gpu_row(step: int, host: str, gpus: Watch) -> dict[str, Any] | None:

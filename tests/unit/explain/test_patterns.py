@@ -68,9 +68,9 @@ def test_no_pattern_takes_long_on_any_line() -> None:
 
 
 def seconds(pattern: re.Pattern[Any], text: Any) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     pattern.search(text)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 @pytest.mark.parametrize("word", ["msccl ", "gcs_server ", "ppo_mini_batch_size ", "ptrace ", "Error: ", "wandb "])
@@ -89,14 +89,11 @@ def escaped(folder: Path) -> str:
     """A run directory whose every word has an escape, and what is told of it as text and as JSON."""
     log = folder / "nodes" / "0-n1" / "node.log"
     log.parent.mkdir(parents=True)
-    log.write_text(
-        "".join(
-            f'Traceback (most recent call last):\n  File "{one}x.py", line 1, in f\n    g()\nOddError: {one}odd{one}\n'
-            for one in ("\x1b[31mred", *ESCAPES)
-        ),
-        encoding="utf-8",
-        newline="",
+    text = "".join(
+        f'Traceback (most recent call last):\n  File "{one}x.py", line 1, in f\n    g()\nOddError: {one}odd{one}\n'
+        for one in ("\x1b[31mred", *ESCAPES)
     )
+    log.write_bytes(text.encode())
     told = explain([folder], failed=True)
     return f"{told.text()}\n{told.json()}"
 
@@ -125,7 +122,7 @@ def test_a_verdict_that_has_a_line_of_a_log_has_no_control_characters(escape: st
 def test_the_line_of_a_rule_and_its_names_have_no_control_characters(tmp_path: Path) -> None:
     log = tmp_path / "job.out"
     for one in ESCAPES:
-        log.write_text(f"{one}{FAILURE} {one}here{one}\n", encoding="utf-8", newline="")
+        log.write_bytes(f"{one}{FAILURE} {one}here{one}\n".encode())
         told = explain([log], failed=True)
         assert FORBIDDEN.search(told.text() + told.json()) is None
 
