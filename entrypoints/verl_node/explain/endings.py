@@ -100,7 +100,7 @@ def fatal(hit: Hit) -> bool:
     known = [hit.rule] if hit.rule else [rule for rule in rules.load() if rule.find(hit.line)]
     if known and all(rule.level == "warning" for rule in known):
         return False
-    if (record := _Traceback.of(hit)) is not None:
+    if (record := _Traceback.read(hit)) is not None:
         return not (record.handled and record.last)
     head = hit.line[:_LONGEST]
     if _INFO.search(head):
@@ -111,7 +111,7 @@ def fatal(hit: Hit) -> bool:
 
 def passing(hit: Hit) -> bool:
     """Tell whether a line is for information, a warning or a logged exception, and its program went on after it."""
-    if (record := _Traceback.of(hit)) is not None:
+    if (record := _Traceback.read(hit)) is not None:
         return record.handled
     head = hit.line[:_LONGEST]
     return bool(_INFO.search(head) or _WARNING.search(head)) and next(ordinary(_after(hit)), None) is not None
@@ -126,7 +126,7 @@ class _Traceback:
     last: bool
 
     @classmethod
-    def of(cls, hit: Hit) -> _Traceback | None:
+    def read(cls, hit: Hit) -> _Traceback | None:
         """Return None for a line that ends no traceback, or one that a logger calls harmless."""
         words = lines.bare(hit.line)
         prefix = hit.line[: len(hit.line) - len(words)]

@@ -61,7 +61,7 @@ class Explanation:
             "line": self.line,
             "fix": self.fix,
             "references": list(self.references),
-            "seen_not_fatal": [vars(one) for one in self.seen],
+            "seen_not_fatal": [{**vars(one), "file": printable(one.file)} for one in self.seen],
         }
         return json.dumps(told, ensure_ascii=False)
 

@@ -110,3 +110,13 @@ def test_workers_that_torchrun_started_again_did_not_end_the_job(tmp_path: Path)
 
 def test_a_job_that_is_known_to_have_failed_has_its_warning_for_an_answer(tmp_path: Path) -> None:
     assert explain([log(tmp_path, DLERROR.format("WARN"), *GOES_ON)], failed=True).rule == "image-undefined-symbol"
+
+
+def test_what_was_seen_has_its_place_and_no_secrets(tmp_path: Path) -> None:
+    secret = "hf_" + "Ab1" * 11
+    path = log(tmp_path, f"{DLERROR.format('WARN')} HF_TOKEN={secret}", GOES_ON[0])
+    told = explain([path])
+
+    assert (told.seen[0].file, told.seen[0].number, told.seen[0].rule) == (str(path), 2, "image-undefined-symbol")
+    assert secret not in told.json() + told.text()
+    assert f"seen, not fatal: {path}:2 (image-undefined-symbol): n1:7:7 [0] NCCL WARN" in told.text()
