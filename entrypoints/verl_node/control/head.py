@@ -132,7 +132,8 @@ class Peers:
 
     async def _prove(self, channel: Channel) -> None:
         await prove(channel, self._token, head=True)
-        self._strangers.leave(channel)  # at once: a worker that has our answer is not to be crowded out any more
+        if self._token:  # at once: a worker that has our answer is not to be crowded out any more
+            self._strangers.leave(channel)
 
     def _turn_away(self, channel: Channel, why: str) -> None:
         self._strangers.turn_away(channel.remote_address, why)

@@ -93,7 +93,7 @@ async def send(port: int, data: bytes) -> bytes:
         await writer.drain()
         writer.write_eof()
         said = await asyncio.wait_for(reader.read(), 10)
-    except OSError:
+    except ConnectionError:
         pass  # reset, since it did not read all of this
     writer.transport.abort()
     return said

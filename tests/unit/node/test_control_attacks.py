@@ -166,6 +166,27 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
+def test_a_worker_does_not_take_its_own_line_for_the_heads() -> None:
+    to_head: list[bytes] = []
+    to_worker: list[bytes] = []
+
+    def keep(line: bytes) -> list[bytes]:
+        to_head.append(line)
+        return [line]
+
+    def send_back(line: bytes) -> list[bytes]:
+        to_worker.append(line)
+        return [to_head[1] if len(to_worker) == 3 else line]  # after challenge and answer: hello as the welcome
+
+    async def story() -> None:
+        async with Head(10.0) as head, Way(head.port) as way:
+            way.to_head, way.to_worker = keep, send_back
+            with pytest.raises(PermissionMissing, match="closed the connection after our hello"):
+                await join(way.port, 10.0)
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
 def test_a_replayed_connection_is_refused() -> None:
     seen: list[bytes] = []
 

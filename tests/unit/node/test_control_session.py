@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -251,6 +252,21 @@ def test_a_session_goes_on_over_a_new_connection_while_the_old_one_seems_alive()
     done(story())
 
 
+def test_a_message_that_comes_twice_counts_once() -> None:
+    async def story() -> None:
+        async with Head() as head:
+            session = await join(head.port)
+            head.peers.tell("step", step=1)
+            channel = head.peer().session._channel
+            assert channel is not None
+            channel.write(b'{"number": 1, "message": {"kind": "step", "step": 1}}')
+            head.peers.tell("step", step=2)
+            assert await numbers(session, 2) == [1, 2]
+            await session.close()
+
+    done(story())
+
+
 async def raw(port: int, message: Message, token: bytes = TOKEN) -> tuple[Channel, Message | None]:
     """Prove the token on a connection of its own and send a message; return what comes."""
     channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=STRANGER_LIMIT), 2.0)
@@ -328,6 +344,47 @@ def test_a_wrong_token_resumes_nothing() -> None:
             with pytest.raises(PermissionMissing, match="refuses our token"):
                 await raw(head.port, {"kind": "resume"}, token=b"another")
             assert head.said("Its token is not ours")
+            await session.close(0)
+
+    done(story())
+
+
+def test_without_a_token_there_is_no_mac_and_a_session_comes_back_too() -> None:
+    async def story() -> None:
+        async with Head(token=b"") as head, Way(head.port) as way:
+            session = await join(way.port, token=b"")
+            for number in range(10):
+                session.send("row", row=number)
+                if number == 5:
+                    way.cut()
+            await soon(lambda: head.rows == list(range(10)))
+            await session.close()
+
+    done(story())
+
+
+@pytest.mark.parametrize("tokens", [(b"", TOKEN), (TOKEN, b"")])
+def test_a_token_on_one_side_alone_is_refused(tokens: tuple[bytes, bytes]) -> None:
+    async def story() -> None:
+        async with Head(token=tokens[0]) as head:
+            with pytest.raises(PermissionMissing, match="One side has a token and the other has none"):
+                await join(head.port, token=tokens[1])
+
+    done(story())
+
+
+def test_the_kernel_gives_up_no_connection_before_the_patience_is_over() -> None:
+    async def story() -> None:
+        async with Head(77.0) as head:
+            session = await join(head.port, 77.0)
+            for ours in (session, head.peer().session):
+                assert ours._channel is not None
+                assert ours._channel._outward is not None
+                told = {
+                    name: ours._channel._outward.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+                    for name in ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE")
+                }
+                assert told == {"TCP_USER_TIMEOUT": 77_000, "TCP_KEEPIDLE": 77}
             await session.close(0)
 
     done(story())
