@@ -28,9 +28,28 @@ node::begin() {
         # Slurm signals every process of the step: tee has to outlive the others to write down their last words.
         exec > >(trap '' TERM INT USR1; exec tee -a -- "$NODE_FOLDER/node.log" 3>&-) 2>&1
     else
-        exec >> "$NODE_FOLDER/node.log" 2>&1
+        node::_log_by_a_pipe
     fi
     say::note "node $SLURM_NODEID of job $SLURM_JOB_ID, attempt $VERLJOB_ATTEMPT, step of ${SLURM_CPUS_PER_TASK:-?} CPUs"
+}
+
+# Every fork and every redirection closes descriptors, and closing one of a file on a network waits for a server that does not
+# answer: this shell holds none of the run directory, or it would give no sign of life meanwhile.
+node::_log_by_a_pipe() {
+    coproc NODE_LOG { trap '' TERM INT USR1; exec cat >> "$NODE_FOLDER/node.log" 3>&-; }
+    local from=${NODE_LOG[0]} to=${NODE_LOG[1]}
+    NODE_LOG_WRITER=$NODE_LOG_PID
+    exec 1>&"$to" 2>&1 {from}<&- {to}>&-
+}
+
+# Gives the last words of a worker a second to arrive in its log.
+node::_close_log() {
+    local attempt
+    exec > /dev/null 2>&1
+    for attempt in {1..10}; do
+        kill -0 "$NODE_LOG_WRITER" || return 0
+        sleep 0.1
+    done
 }
 
 node::_asked_to_end() {
@@ -54,7 +73,7 @@ node::_end() {
     folder::remove
     ports::release
     (ports::tidy) # a killed launch.sh left its own; what fails here is nobody's verdict
-    ((SLURM_NODEID == 0)) || say::note "$(verdict::sentence)" # the head's is said by launch.sh
+    ((SLURM_NODEID == 0)) || { say::note "$(verdict::sentence)" && node::_close_log; } # the head's is said by launch.sh
     # A worker that heard the head's verdict has done its part: ending with that code would have Slurm kill the head.
     [[ ${VERDICT[host]} == "$HOST" || $code != 0 ]] || exit 0
     exit "${VERDICT[code]}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from slurm.errors import SlurmError
 from slurm.testbed import Cluster
 from tests.cluster.launches import Launch, wait_until
 from tests.faults import outage_setup
@@ -17,7 +18,7 @@ STARTS_S = 600
 ENDS_S = 1800
 STEP_S = 240
 """In which a training makes its next step after an outage: TCP may wait for as long again as it lasted."""
-MORE_STEPS = 2
+MORE_STEPS = 3
 LIMIT_MINUTES = 600
 
 
@@ -70,8 +71,12 @@ class Trial:
     def go_through(self, outage: Outage, node: str = "") -> Survived:
         """Make an outage, and wait until the training has made more steps since."""
         found = Survived(outage, self.scene.runtime.name, node or outage.nodes[0])
-        outage.make(self.scene, found.node, outage.lasts_s)
         self.made += 1
+        try:
+            outage.make(self.scene, found.node, outage.lasts_s)
+        except (AssertionError, SlurmError) as error:
+            found.problems += [f"it was not made, or not put right: {error}", f"the job said: {self.last_line()}"]
+            return found
         before, began = self.step(), time.monotonic()
 
         def went_on() -> bool:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +41,9 @@ def test_a_workers_talk_goes_to_its_log_and_its_verdict_to_the_steps_stderr(rig:
 
     assert done.stdout == ""
     assert done.stderr.startswith("verljob-verdict\t1-n2\tcode=0\torigin=self\t")
-    assert "hello from a worker" in (rig.run_dir / "nodes" / "1-n2" / "node.log").read_text()
+    log = (rig.run_dir / "nodes" / "1-n2" / "node.log").read_text()
+    assert "hello from a worker" in log
+    assert log.endswith("verdict: 0 (train on n1): as the test says\n")
 
 
 def test_a_worker_that_heard_the_heads_verdict_ends_with_0_lest_slurm_kills_the_head(rig: Rig) -> None:
@@ -127,6 +130,17 @@ def test_a_container_that_is_silent_for_less_than_the_patience_goes_on(rig: Rig)
     rig.fake("container", rig.container("code=0", before=silent))
 
     assert rig.node().returncode == 0
+
+
+@pytest.mark.parametrize("node_id", [0, 1])
+def test_node_sh_holds_nothing_of_the_run_directory_whose_closing_would_wait_for_a_server(
+    rig: Rig, node_id: int
+) -> None:
+    with running(rig, SLURM_NODEID=str(node_id), SLURMD_NODENAME=f"n{node_id + 1}") as node:
+        held = [os.readlink(link) for link in Path(f"/proc/{node.pid}/fd").iterdir()]
+        terminate(node)
+
+    assert [file for file in held if file.startswith(str(rig.run_dir))] == []
 
 
 @pytest.mark.parametrize("stall", ["<unset>", "", "a[$(touch ran)]"])
