@@ -7,6 +7,7 @@
 # child is still there GRACE_S after that, or when LOOK, which is called with PID every second, gives it up.
 process::await() {
     local looked=$SECONDS
+    hash sleep # what bash has to look for in PATH makes it look at the working folder, whose server may not answer
     while kill -0 "$1" 2> /dev/null; do
         if [[ -n $ENDING ]]; then
             ((SECONDS - ENDING < $2)) || return 1

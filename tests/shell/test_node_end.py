@@ -150,6 +150,15 @@ def test_a_patience_that_is_no_number_is_refused(rig: Rig, stall: str) -> None:
     assert not (rig.work / "ran").exists()
 
 
+def test_a_wait_looks_for_no_command_in_path_since_bash_looks_at_the_working_folder_then(rig: Rig) -> None:
+    """Whose server may not answer. `hash` says what bash remembers."""
+    script = """look() { hash -t sleep > "$FAKE/remembered"; return 1; }
+(exec sleep 3) & process::await $! 5 look || :"""
+
+    assert rig.source("say verdict process", script).returncode == 0
+    assert rig.faked("remembered").strip().endswith("/bin/sleep")
+
+
 def test_a_clock_that_is_set_back_stops_no_sign_of_life(rig: Rig) -> None:
     """SECONDS follows the clock: an assignment stands here for a clock that was set back by an hour."""
     script = """sleep 6 & looks=0
