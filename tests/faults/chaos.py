@@ -115,7 +115,7 @@ def row(outcome: Outcome) -> str:
 def survived_row(survived: survival.Survived) -> str:
     """Return the line of an outage, and a line for each thing that is not as it has to be."""
     outage = survived.outage
-    times = f"{outage.lasts_s:>4.0f} s, two more steps {survived.next_step_s:>5.1f} s later"
+    times = f"{outage.lasts_s:>4.0f} s, {survival.MORE_STEPS} more steps {survived.next_step_s:>5.1f} s later"
     result = "FAIL" if survived.problems else "pass"
     line = f"{outage.name:<32} {survived.runtime:<8} {survived.node:<4} {times}  {result}"
     return "\n".join([line, *(f"    {problem}" for problem in survived.problems)])
