@@ -28,7 +28,7 @@ from tests.faults import chaos, outages, survival
 from tests.faults.outages import Outage
 
 IMAGE = "verl.cpu:latest"
-STEPS = 300
+STEPS = {"docker": 300, "podman": 300, "bare": 3000}
 PAUSE_S = (5.0, 40.0)
 
 
@@ -37,6 +37,7 @@ class Soak:
 
     def __init__(self, cluster: Cluster, runtime: str, reference: str, seed: int) -> None:
         self.cluster, self.runtime = cluster, chaos.runtime_of(runtime, reference)
+        self.steps = STEPS[runtime]
         self.made: Counter[str] = Counter()
         self.trainings = 0
         self.problems: list[str] = []
@@ -47,9 +48,9 @@ class Soak:
         """Begin trainings until the time is over; the last one comes to its end without outages."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            trial = survival.Trial.begin(self.cluster, self.runtime, STEPS)
+            trial = survival.Trial.begin(self.cluster, self.runtime, self.steps)
             self.trainings += 1
-            while time.monotonic() < end and not trial.over() and trial.step() < STEPS - survival.MORE_STEPS:
+            while time.monotonic() < end and not trial.over() and trial.step() < self.steps - survival.MORE_STEPS:
                 time.sleep(self._chance.uniform(*PAUSE_S))
                 self._make(trial, self._chance.choice(self._outages))
             self.problems += trial.finish()
@@ -57,7 +58,7 @@ class Soak:
     def figure(self) -> str:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(self.made.items()))
         return (
-            f"{sum(self.made.values())} outages ({kinds}) in {self.trainings} trainings of {STEPS} steps: "
+            f"{sum(self.made.values())} outages ({kinds}) in {self.trainings} trainings of {self.steps} steps: "
             f"{len(self.problems)} false ends or other problems"
         )
 

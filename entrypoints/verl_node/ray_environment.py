@@ -74,7 +74,9 @@ def _patience(silence_s: float) -> dict[str, str]:
     - The GCS asks each raylet for its health, and marks the node dead after ``failure_threshold`` failures in a row, a
       ``period`` apart where they fail at once. 6 x silence/3 is twice the silence.
     - A raylet that cannot reach the GCS for ``gcs_rpc_server_reconnect_timeout_s`` ends itself (60 s);
-      a synchronous request to the GCS raises after ``gcs_server_request_timeout_seconds`` (60 s).
+      a synchronous request to the GCS raises after ``gcs_server_request_timeout_seconds`` (60 s), and a process that
+      just starts gives up after ``py_gcs_connect_timeout_s`` (30 s): one of them, the log monitor, takes `ray start`
+      along.
     - gRPC closes a connection on which sent data or a ping was not acknowledged within its keepalive timeout, which is
       also TCP_USER_TIMEOUT: 20 s for every server of Ray's (rpc/grpc_server.cc), 120 s for its clients. An actor's
       answer that meets an outage of more than 20 s would fail the task, and with it the training.
@@ -89,6 +91,7 @@ def _patience(silence_s: float) -> dict[str, str]:
         "RAY_health_check_failure_threshold": "6",
         "RAY_gcs_rpc_server_reconnect_timeout_s": f"{patience_s:.0f}",
         "RAY_gcs_server_request_timeout_seconds": f"{max(60.0, patience_s):.0f}",
+        "RAY_py_gcs_connect_timeout_s": f"{max(30.0, patience_s):.0f}",
         "RAY_grpc_keepalive_timeout_ms": f"{max(20.0, patience_s) * 1000:.0f}",
         "RAY_grpc_client_keepalive_timeout_ms": f"{max(120.0, patience_s) * 1000:.0f}",
         "RAY_actor_scheduling_queue_max_reorder_wait_seconds": f"{max(30.0, patience_s):.0f}",

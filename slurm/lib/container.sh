@@ -14,7 +14,7 @@ container::run() {
     trap 'node::_asked_to_end; container::_end' TERM INT
     process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" lease::look || container::_give_up
     lease::end
-    return "$PROCESS_CODE"
+    return "${PROCESS_CODE:-137}" # one that was given up is killed
 }
 
 # Its client may be stopped, or wait for an engine that never answers; the container itself is removed next.

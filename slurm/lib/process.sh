@@ -4,8 +4,10 @@
 
 # usage: process::await PID GRACE_S [LOOK]
 # Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1 when the script was asked to end and the
-# child is still there GRACE_S after that, or when LOOK, which is called with PID every second, gives it up.
+# child is still there GRACE_S after that, or when LOOK, which is called with PID every second, gives it up; PROCESS_CODE
+# is empty then.
 process::await() {
+    PROCESS_CODE=''
     local looked=$SECONDS
     hash sleep # what bash has to look for in PATH makes it look at the working folder, whose server may not answer
     while kill -0 "$1" 2> /dev/null; do

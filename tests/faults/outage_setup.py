@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm.testbed import Cluster
+from tests.cluster.ground import STUB
 from tests.faults.scene import ACCOUNT
 
 DISK = "/outage/disk"
@@ -30,7 +31,7 @@ chmod -R a+rX "$3"
 
 def ready(cluster: Cluster) -> None:
     """Make them on every node; safe to call again."""
-    cluster.host("login").run(["mkdir", "-p", FOLDER], user=ACCOUNT)
+    cluster.host("login").put(sorted(STUB.glob("*.*")), FOLDER, user=ACCOUNT)
     for node in cluster.nodes:
         cluster.host(node).run(["bash", "-c", _READY, "ready", DISK, FOLDER, _CLOCK])
         set_clock(cluster, node, 0)

@@ -141,7 +141,7 @@ OUTAGES: tuple[Outage, ...] = (
     Outage("supervisor-paused", "SIGSTOP of verl_node, then SIGCONT", 15, stopped(SUPERVISOR)),
     Outage("node-sh-paused", "SIGSTOP of node.sh, then SIGCONT", 15, stopped(NODE_SH)),
     Outage("raylet-paused", "SIGSTOP of a raylet, then SIGCONT", 15, stopped(RAYLET)),
-    Outage("worker-traced", "gdb is attached to a process that trains", 60, traced),
+    Outage("worker-traced", "gdb is attached to a process that trains", 60, traced, runtimes=CONTAINERS),
     Outage("clock-jumps", "the wall clock of a node's container an hour ahead, an hour back, and right again", 60,
            clock_jumps, runtimes=CONTAINERS),
     Outage("cores-taken", "every core is taken by 64 busy processes", 90, cores_taken),

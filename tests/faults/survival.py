@@ -1,4 +1,4 @@
-"""A training of verl's own that goes through outages: it may not end before its last step, and no step may lack."""
+"""A training that goes through outages: it may not end before its last step, and no step may lack."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ class Trial:
         """Submit it, with the worker's clock an hour ahead where there is one of its own, and wait for a step."""
         outage_setup.ready(cluster)
         outage_setup.set_clock(cluster, cluster.nodes[-1], 3600)
-        words = ["trainer.total_epochs=100000", f"trainer.total_training_steps={steps}", "trainer.test_freq=-1"]
-        words += ["trainer.save_freq=25", "trainer.max_actor_ckpt_to_keep=1"]
+        recipe, words = _training(runtime, steps)
         flags = [f"--time={LIMIT_MINUTES}"]
-        scene = Scene(cluster, runtime, "demo_cpu", flags=flags, words=words, folder=outage_setup.FOLDER)
+        scene = Scene(cluster, runtime, recipe, flags=flags, words=words, folder=outage_setup.FOLDER)
         scene.environment.update(outage_setup.environment(runtime.name))
         scene.submit()
         trial = cls(scene, steps)
@@ -112,6 +111,14 @@ class Trial:
 
     def _lines(self, name: str) -> list[str]:
         return self.job.read(name, missing="").splitlines()
+
+
+def _training(runtime: Runtime, steps: int) -> tuple[str, list[str]]:
+    """Return recipe and overrides: verl's own training, where there is torch; the site of the runtime bare has none."""
+    if runtime.name == "bare":
+        return f"{outage_setup.FOLDER}/stub.yaml", [f"stub.steps={steps}"]
+    lasting = ["trainer.total_epochs=100000", f"trainer.total_training_steps={steps}", "trainer.test_freq=-1"]
+    return "demo_cpu", [*lasting, "trainer.save_freq=25", "trainer.max_actor_ckpt_to_keep=1"]
 
 
 def run(

@@ -159,6 +159,14 @@ def test_a_wait_looks_for_no_command_in_path_since_bash_looks_at_the_working_fol
     assert rig.faked("remembered").strip().endswith("/bin/sleep")
 
 
+def test_a_child_that_is_given_up_has_no_code_least_of_all_that_of_the_one_before(rig: Rig) -> None:
+    script = '''true & process::await $! 5
+look() { return 1; }
+(exec sleep 3) & process::await $! 5 look || printf '<%s>' "$PROCESS_CODE"'''
+
+    assert rig.source("say verdict process", script).stdout == "<>"
+
+
 def test_a_clock_that_is_set_back_stops_no_sign_of_life(rig: Rig) -> None:
     """SECONDS follows the clock: an assignment stands here for a clock that was set back by an hour."""
     script = """sleep 6 & looks=0

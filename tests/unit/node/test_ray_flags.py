@@ -146,6 +146,7 @@ def test_nothing_of_ray_gives_up_before_a_silent_node_is_taken_for_lost(silence_
     for name, rays in {
         "gcs_rpc_server_reconnect_timeout_s": 0,
         "gcs_server_request_timeout_seconds": 60,
+        "py_gcs_connect_timeout_s": 30,
         "grpc_keepalive_timeout_ms": 20,
         "grpc_client_keepalive_timeout_ms": 120,
         "actor_scheduling_queue_max_reorder_wait_seconds": 30,
