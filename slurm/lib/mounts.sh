@@ -40,7 +40,7 @@ mounts::_hide() {
         IFS=$'\t' read -r source target _ <<< "$mount"
         for path in "${paths[@]}"; do
             below=''
-            while [[ -n $path ]]; do
+            while [[ $path == /* ]]; do # without a slash it would never get shorter
                 below=/${path##*/}$below path=${path%/*}
                 [[ ${source%/}$below -ef $hidden && " ${CONTAINER_TMPFS[*]} " != *" ${target%/}$below "* ]] || continue
                 CONTAINER_TMPFS+=("${target%/}$below")
@@ -60,7 +60,8 @@ mounts::_paths() {
         [[ $point != / && $physical == "$point"/* ]] || continue
         printf '%s\n' "${root%/}${physical#"$point"}"
         device=${device%% *}
-        [[ $device != *:/* ]] || printf '%s\n' "${device#*:}${physical#"$point"}"
+        # Of SERVER:/PATH; the server may be [fd00::1].
+        [[ $device != *:/* ]] || printf '/%s\n' "${device#*:/}${physical#"$point"}"
     done < "${MOUNTS_TABLE:-/proc/self/mountinfo}"
 }
 

@@ -65,14 +65,15 @@ def test_it_is_hidden_where_the_user_mounts_a_folder_above_the_home_elsewhere(ri
     assert reachable(rig, key) == []
 
 
-def test_it_is_hidden_where_the_homes_own_server_is_mounted_too(rig: Rig, key: Path) -> None:
+@pytest.mark.parametrize("server", ["server:", "[fd00::1]:"])
+def test_it_is_hidden_where_the_homes_own_server_is_mounted_too(server: str, rig: Rig, key: Path) -> None:
     """/home/alice is server:/vol7/u/alice, and /vol7 is there as well; a link stands in for the second mount."""
     disk = rig.root / "vol7"
     (disk / "u").mkdir(parents=True)
     (disk / "u" / "alice").symlink_to(rig.home)
     table = rig.root / "mountinfo"
     line = "29 1 0:26 / {} rw,relatime shared:1 - nfs4 {} rw,vers=4.2\n"
-    table.write_text(line.format("/", "none") + line.format(rig.home, "server:/vol7/u/alice"))
+    table.write_text(line.format("/", "none") + line.format(rig.home, f"{server}/vol7/u/alice"))
 
     assert rig.node(VERLJOB_MOUNTS=f"{disk}:/vol7", MOUNTS_TABLE=str(table)).returncode == 0
 
