@@ -19,6 +19,8 @@ TIMEOUT_S = 600.0  # it stands back behind the training, and what it reads may l
 STAGE = "rollout"
 _OF_VERL = "verl."
 _TRIES = 2  # a file system or a full memory may fail an import once
+# The fields of each answer of rollout_import.
+_FIELDS = {"imported": (), "unknown": ("said",), "missing": ("module", "wanted_by", "said")}
 _ROLLOUT, _EXTERNAL = "rollout", "external_lib"
 
 
@@ -56,8 +58,8 @@ class RolloutImport:
         answers: list[dict[str, Any]] = []
 
         def take(line: str) -> None:
-            if line.startswith('{"rollout"'):
-                answers.append(json.loads(line))
+            if (answer := _answer(line)) is not None:
+                answers.append(answer)
 
         argv = ["python3", "-m", "verl_node.rollout_import", *self._words]
         process = await Process.start("rollout", argv, self._env, on_line=take)
@@ -79,6 +81,18 @@ class RolloutImport:
             host=self._host,
             stage=STAGE,
         )
+
+
+def _answer(line: str) -> dict[str, Any] | None:
+    """Return what `verl_node.rollout_import` printed, None for a line of a library's that looks like it."""
+    if not line.startswith('{"rollout"'):
+        return None
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    fields = _FIELDS.get(str(answer["rollout"]))
+    return answer if fields is not None and all(isinstance(answer.get(key), str) for key in fields) else None
 
 
 def words(configuration: Path, module: str) -> list[str]:

@@ -165,3 +165,20 @@ def test_the_rollout_is_read_from_the_resolved_configuration_of_verls_own_traine
 
     assert rollout.words(tmp_path / "configuration.json", module) == words
     assert rollout.words(tmp_path / "none.json", module) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"rollout"', '{"rollout": [', '{"rollout": 1}', '{"rollout": "missing"}', '{"rollout": "unknown", "said": 1}'],
+)
+def test_a_line_of_a_library_that_looks_like_the_answer_is_none(line: str) -> None:
+    assert rollout._answer(line) is None
+
+
+def test_each_answer_is_taken() -> None:
+    for told in (
+        {"rollout": "imported"},
+        {"rollout": "unknown", "said": "RuntimeError: no GPU"},
+        {"rollout": "missing", "module": "xgrammar", "wanted_by": "", "said": "No module named 'xgrammar'"},
+    ):
+        assert rollout._answer(json.dumps(told)) == told
