@@ -76,6 +76,11 @@ class Process:
         return 128 - code if code < 0 else code
 
     @property
+    def pid(self) -> int:
+        """Its number, also when it has ended."""
+        return self._child.pid
+
+    @property
     def running(self) -> bool:
         """Whether it has not ended yet."""
         return self._child.returncode is None

@@ -14,6 +14,9 @@ from verl_node.wait import Deadline, until
 
 _LOOK_S = 0.5
 _RAYLET = "raylet"
+_DAEMONS = {_RAYLET, "gcs_server"}
+# How often in a row a daemon is seen ended before that is said for `ray start`, which tells more about it, within 2 s.
+_ENDED_LOOKS = 8
 # What `ray start` says at length; of a process that died it also shows the end of its C++ log.
 _ROUTINE = re.compile(r"\b(INFO|SUCC)\b|^\[\S+ \S+ [IW] \d+ \d+\] |\b(total \(\d+ active\)|mean = |Event stats:)")
 _TOLD_LINES = 3
@@ -71,11 +74,16 @@ class Ray:
         """Wait until Ray ends here or its raylet is gone. Raises RayNotStarted or ClusterLost.
 
         `ray start --block` takes a raylet that was ended by TERM for a graceful stop and goes on without it, so the
-        raylet is looked for by itself.
+        raylet is looked for by itself. And until it has started everything it does not look at what it started: for a
+        GCS that has ended it would wait as long as for a network that is gone (ray_environment.py).
         """
-        orphan = 0
+        orphan = looks = 0
         while self._process.running:
             orphan = tree.reap_orphans(Process.started, orphan)
+            ended = set() if self._formed else tree.uncollected(self._process.pid) & _DAEMONS
+            looks = looks + 1 if ended else 0
+            if looks == _ENDED_LOOKS:
+                raise self._gone(f"lost what it had started: {', '.join(sorted(ended))} ended")
             if self._formed and not self._has_raylet():
                 raise self._gone("its raylet is gone")
             await asyncio.sleep(_LOOK_S)

@@ -49,6 +49,11 @@ def below(pid: int) -> list[int]:
     return [child for child, entry in _family(_entries(), pid).items() if not entry.zombie]
 
 
+def uncollected(pid: int) -> set[str]:
+    """Return the names of the processes below another one that have ended, and that it has not taken notice of."""
+    return {entry.name for entry in _family(_entries(), pid).values() if entry.zombie}
+
+
 def stopped() -> dict[int, str]:
     """Return those that were stopped (SIGSTOP) and not continued, among our descendants and our parent."""
     entries = _entries()

@@ -26,21 +26,22 @@ process::await() {
     process::_code "$1"
 }
 
-# A third of a second, or until a signal is trapped: that interrupts `wait`, and not a command in the foreground. A signal
-# that would interrupt `wait` for PID itself every second costs its exit code now and then (bash 5.2.15 gives out the
-# signal's number for good where the child has just ended), and `read -t` in a shell with traps aborts some versions
-# ("longjmp causes uninitialized stack frame"). It holds nothing open: neither the lease nor a lock nor an output.
+# A third of a second. A trap waits for the end of a command in the foreground, and `wait`, which it would interrupt, loses a
+# child that ends in that moment: bash 5.2.15 lost one of eight that a TERM ended together with it. `read -t` in a shell
+# with traps aborts some versions ("longjmp causes uninitialized stack frame"). It holds nothing open: neither the lease nor
+# a lock nor an output.
 process::_pause() {
-    sleep 0.33 > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- &
-    wait "$!" || : # interrupted
+    sleep 0.33 > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- || : # Slurm's signal goes to every process of the step
 }
 
 # usage: process::_code PID
-# Sets PROCESS_CODE to that of a child that has ended.
+# Sets PROCESS_CODE to that of a child that has ended; to 143 for one that bash lost to a signal that was trapped while it
+# waited. bash takes that one for alive, and `wait` would not return before the last of the other children has ended.
 process::_code() {
     local code attempt
     PROCESS_CODE=''
     for attempt in 1 2 3; do
+        [[ $'\n'$(jobs -r -p)$'\n' != *$'\n'"$1"$'\n'* ]] || { PROCESS_CODE=143; return 0; }
         wait "$1" 2> /dev/null && code=0 || code=$?
         [[ $code != 127 || -z $PROCESS_CODE ]] || return 0 # some versions of bash give it out once
         [[ $code != "$PROCESS_CODE" ]] || return 0

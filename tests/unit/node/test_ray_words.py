@@ -1,11 +1,14 @@
-"""Of what `ray start` says, the cause of a failure quotes what tells something."""
+"""Of what `ray start` says, the cause of a failure quotes what tells something; what it does not see is said for it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import time
+from pathlib import Path
 
-from verl_node.errors import ClusterLost
+from verl_node.errors import ClusterLost, RayNotStarted
 from verl_node.process import Process
 from verl_node.ray_process import Ray
 
@@ -38,3 +41,25 @@ def test_the_cause_names_the_process_that_died_and_not_what_it_had_logged() -> N
     assert "END gcs_server.out tail (exit code(s)=-9 (signal 9))" in cause
     assert "Remaining processes will be killed." in cause
     assert not any(word in cause for word in ("Event stats", "mean =", "Marking job", "^^^", "\t"))
+
+
+def test_a_gcs_that_ended_while_ray_start_still_waits_for_it_is_known_at_once(tmp_path: Path) -> None:
+    """As where the node allows too few processes: `ray start` asks that GCS for two minutes, and collects no child."""
+    gcs = shutil.copy("/bin/true", tmp_path / "gcs_server")
+
+    async def story() -> str:
+        process = await Process.start("ray start", ["bash", "-c", f"{gcs} & exec sleep 60"], os.environ, on_line=print)
+        try:
+            await Ray(process, "n1").watch()
+        except RayNotStarted as failed:
+            return failed.cause
+        finally:
+            process.kill()
+            await process.ended()
+        return ""
+
+    began = time.monotonic()
+    cause = asyncio.run(story())
+
+    assert "gcs_server ended" in cause
+    assert time.monotonic() - began < 10
