@@ -5,7 +5,7 @@ ending::judge() {
     local silent
     step::silent
     silent=${STEP_SILENT[*]-}
-    [[ -z $silent || -n $ENDING ]] || step::sweep "${STEP_SILENT[@]}"
+    [[ -z $silent || -n $ENDING ]] || ending::_look_after
     if [[ -z $STEP_FAULT$ENDING$STEP_GIVEN_UP && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
         STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
     fi
@@ -18,6 +18,17 @@ ending::judge() {
         fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"
     fi
     exit "${VERDICT[code]}"
+}
+
+# A node that was given up, and of which the head says that it was lost, answers no step: the job's end is not held up for it.
+ending::_look_after() {
+    local node
+    local -a present=()
+    for node in "${STEP_SILENT[@]}"; do
+        [[ -n $STEP_GIVEN_UP ]] && rundir::verdict && [[ ${VERDICT[code]}$RUNDIR_SPEAKER == 760 && ${VERDICT[host]} == "$node" ]] \
+            || present+=("$node")
+    done
+    ((${#present[@]} == 0)) || step::sweep "${present[@]}"
 }
 
 # The nodes know a signal; only here it is known whose.

@@ -24,7 +24,8 @@ LOST_S = 600
 """SlurmdTimeout of the rehearsal cluster is five minutes, and it is looked at once in a while; the job is then
 completing until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs
 again as late: more than 150 s after its freeze ended was seen."""
-GOING = ("RUNNING", "CONFIGURING")
+GOING = ("RUNNING", "CONFIGURING", "SIGNALING")
+"""States of a job whose batch script runs; the last one is Slurm's for a moment after `scancel --signal`."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from slurm.errors import SlurmError
 from slurm.testbed import Cluster
 from tests.cluster.launches import Launch, wait_until
 from tests.faults import outage_setup
+from tests.faults.drill import GOING
 from tests.faults.outages import Outage
 from tests.faults.scene import HEAD, Runtime, Scene
 
@@ -65,7 +66,7 @@ class Trial:
         return max(self._steps(), default=0)
 
     def over(self) -> bool:
-        return self.job.cluster.job(self.job.id).state not in ("PENDING", "RUNNING", "CONFIGURING")
+        return self.job.cluster.job(self.job.id).state not in ("PENDING", *GOING)
 
     def go_through(self, outage: Outage, node: str = "") -> Survived:
         """Make an outage, and wait until the training has made more steps since."""

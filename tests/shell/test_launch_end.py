@@ -100,6 +100,18 @@ def test_a_node_that_does_not_end_after_another_is_asked_and_then_left_behind(ri
     assert "--nodelist=n2" in rig.faked("sweep.argv").splitlines()
 
 
+def test_a_node_whose_loss_the_head_tells_is_given_up_and_not_asked_for_a_step(rig: Rig) -> None:
+    lost = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
+    rig.fake("step", leaves((0, lost)) + f"\ntrap '' TERM\n{STEP}")
+    began = time.monotonic()
+
+    done = rig.launch(DEMO)
+
+    assert last(done).endswith("76 (cluster on n2): lost")
+    assert time.monotonic() - began < 12
+    assert not (rig.root / "fake" / "sweep.argv").exists()
+
+
 def test_a_stopped_srun_goes_on_and_ends_the_job(rig: Rig) -> None:
     verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
     step = f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\nkill -STOP $$\n{FOREVER}'
