@@ -67,34 +67,36 @@ def build(
 def _patience(silence_s: float) -> dict[str, str]:
     """Return what keeps Ray from ending anything before the control channel takes a silent node for lost.
 
-    Each wait is twice ``silence_s``: TCP doubles the pause before each retransmission, so a connection may stay quiet
-    for as long again after the network is back. Names and defaults are those of src/ray/common/ray_config_def.h (Ray
-    2.60; those of 2.4x are the same, and a Ray that does not know one ignores it):
+    Ray's waits are ``15 * silence_s``: TCP doubles the pause before each retransmission, up to 120 s, so a connection
+    may stay quiet for as long again after the network is back, and for minutes where half of what is sent is lost. With
+    the default of 60 s that is as long as Linux itself retransmits (tcp_retries2 of 15: at least 924.6 s). It is not
+    endless: a training whose connection a firewall forgot ends then. Names and defaults are those of
+    src/ray/common/ray_config_def.h (Ray 2.60; those of 2.4x are the same, and a Ray that does not know one ignores it):
 
     - The GCS asks each raylet for its health, and marks the node dead after ``failure_threshold`` failures in a row, a
-      ``period`` apart where they fail at once. 6 x silence/3 is twice the silence.
-    - A raylet that cannot reach the GCS for ``gcs_rpc_server_reconnect_timeout_s`` ends itself (60 s);
-      a synchronous request to the GCS raises after ``gcs_server_request_timeout_seconds`` (60 s), and a process that
-      just starts gives up after ``py_gcs_connect_timeout_s`` (30 s): one of them, the log monitor, takes `ray start`
-      along.
+      ``period`` apart where they fail at once. 45 x silence/3 is 15 times the silence.
+    - A raylet that cannot reach the GCS for ``gcs_rpc_server_reconnect_timeout_s`` ends itself (60 s); a synchronous
+      request to the GCS raises after ``gcs_server_request_timeout_seconds`` (60 s).
+    - A process that just starts gives up after ``py_gcs_connect_timeout_s`` (30 s): one of them, the log monitor, takes
+      `ray start` along. Twice the silence.
     - gRPC closes a connection on which sent data or a ping was not acknowledged within its keepalive timeout, which is
       also TCP_USER_TIMEOUT: 20 s for every server of Ray's (rpc/grpc_server.cc), 120 s for its clients. An actor's
       answer that meets an outage of more than 20 s would fail the task, and with it the training.
     - An actor cancels a task whose predecessor has not come after ``actor_scheduling_queue_max_reorder_wait_seconds``
       (30 s).
     """
-    patience_s = 2 * silence_s
+    patience_s = 15 * silence_s
     asking_ms = f"{silence_s * 1000 / 3:.0f}"
     return {
         "RAY_health_check_period_ms": asking_ms,
         "RAY_health_check_timeout_ms": asking_ms,
-        "RAY_health_check_failure_threshold": "6",
+        "RAY_health_check_failure_threshold": "45",
         "RAY_gcs_rpc_server_reconnect_timeout_s": f"{patience_s:.0f}",
-        "RAY_gcs_server_request_timeout_seconds": f"{max(60.0, patience_s):.0f}",
-        "RAY_py_gcs_connect_timeout_s": f"{max(30.0, patience_s):.0f}",
-        "RAY_grpc_keepalive_timeout_ms": f"{max(20.0, patience_s) * 1000:.0f}",
-        "RAY_grpc_client_keepalive_timeout_ms": f"{max(120.0, patience_s) * 1000:.0f}",
-        "RAY_actor_scheduling_queue_max_reorder_wait_seconds": f"{max(30.0, patience_s):.0f}",
+        "RAY_gcs_server_request_timeout_seconds": f"{patience_s:.0f}",
+        "RAY_py_gcs_connect_timeout_s": f"{max(30.0, 2 * silence_s):.0f}",
+        "RAY_grpc_keepalive_timeout_ms": f"{patience_s * 1000:.0f}",
+        "RAY_grpc_client_keepalive_timeout_ms": f"{patience_s * 1000:.0f}",
+        "RAY_actor_scheduling_queue_max_reorder_wait_seconds": f"{patience_s:.0f}",
     }
 
 

@@ -22,8 +22,7 @@ BACK_S = 6.0
 """How long a node.sh that was not killed takes for its end, with something to spare."""
 LOST_S = 600
 """SlurmdTimeout of the rehearsal cluster is five minutes, and it is looked at once in a while; the job is then
-completing until the step daemon of the living node gives up that of the lost one. A machine that is back takes jobs
-again as late: more than 150 s after its freeze ended was seen."""
+completing until the step daemon of the living node gives up that of the lost one."""
 GOING = ("RUNNING", "CONFIGURING", "SIGNALING")
 """States of a job whose batch script runs; the last one is Slurm's for a moment after `scancel --signal`."""
 
@@ -68,6 +67,8 @@ def drill(kind: Kind, ground: Ground, *, slack: float = 1.0) -> Outcome:
         outcome.problems += dirt
         if kind.state == "NODE_FAIL":
             wait_until(lambda: ground.cluster.job(scene.job.id).state == kind.state, LOST_S, "NODE_FAIL")
+    if kind.state == "NODE_FAIL":
+        _restart_slurmd(scene)
     if scene.frozen:
         ground.cluster.wait_ready(timeout_s=LOST_S)
         outcome.problems += _returned(scene)
@@ -106,6 +107,15 @@ def _end(kind: Kind, scene: Scene, began: float, outcome: Outcome, slack: float)
     outcome.end_s = time.monotonic() - began
     if outcome.end_s > limit_s:
         outcome.problems.append(f"it took {outcome.end_s:.1f} s, at most {limit_s:.0f} s are allowed")
+
+
+def _restart_slurmd(scene: Scene) -> None:
+    """Do what an operator does with a node that is DOWN: its slurmd tells slurmctld that it is there.
+
+    slurmctld seldom asks such a node again: more than 700 s after its freeze ended were seen. runsv starts slurmd.
+    """
+    for node in sorted(scene.frozen):
+        scene.on(node, "pkill", "-x", "slurmd")
 
 
 def _returned(scene: Scene) -> list[str]:

@@ -194,8 +194,8 @@ KINDS: tuple[Kind, ...] = (
          ("killed by signal 9", "want of memory", "--mem"), "supervisor: its child ended, and the cgroup's counter",
          now.await_the_kernel, before.little_memory, nodes=1, runtimes=ENGINE, quick=True),
     Kind("pids-limit", "too few processes are allowed", 71, "head|join", HEAD, ("limit of processes",),
-         "supervisor: `ray start` ended, and the cgroup's counter", prepare=before.few_processes, starts=False, nodes=1,
-         logs=False, limit_s=60, runtimes=ENGINE),
+         "supervisor: `ray start` or its GCS ended, and the cgroup's counter", prepare=before.few_processes,
+         starts=False, nodes=1, logs=False, limit_s=60, runtimes=ENGINE),
     Kind("engine-closed", "the account may not use the engine on one node", 77, "image", WORKER, ("group project",),
          "node.sh", prepare=before.engine_closed, starts=False, logs=False, runtimes=ENGINE, quick=True),
     # --- Slurm ---

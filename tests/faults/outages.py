@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from slurm.errors import SlurmError
@@ -35,14 +35,21 @@ class Outage:
 
 
 def dropped(*filter_words: str) -> Make:
-    """Drop packets that come to the node and that leave it, those that ``filter_words`` of iptables choose."""
+    """Drop packets that come to the node and that leave it, those that ``filter_words`` of iptables choose.
+
+    Each is dropped where it arrives, as if it had been lost on the way. What a firewall drops where it is sent is an
+    error to the TCP of that machine, and Linux (6.18) then counts TCP_USER_TIMEOUT from the first such error of the
+    connection, an earlier outage's too: of 30 connections 30 ended 5 s after the second began, with 24 s for each.
+    """
 
     def make(scene: Scene, node: str, lasts_s: float) -> None:
-        ends = ("INPUT", "!", "-i", "lo"), ("OUTPUT", "!", "-o", "lo")
-        rules = [[*end, *filter_words, "-j", "DROP"] for end in ends]
-        with _undone(scene, node, [["iptables", "-w", "-D", *rule] for rule in rules]):
-            for rule in rules:
-                scene.on(node, "iptables", "-w", "-I", *rule)
+        address = scene.on(node, "hostname", "-i").stdout.strip()
+        with ExitStack() as undo:
+            for receiver in scene.cluster.nodes:
+                from_where = ["!", "-i", "lo"] if receiver == node else ["-s", address]
+                rule = ["INPUT", *from_where, *filter_words, "-j", "DROP"]
+                scene.on(receiver, "iptables", "-w", "-I", *rule)
+                undo.callback(scene.on, receiver, "iptables", "-w", "-D", *rule)
             time.sleep(lasts_s)
 
     return make

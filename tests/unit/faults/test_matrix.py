@@ -10,9 +10,10 @@ from verl_node.variables import LEAST_PATIENCE_S
 
 from slurm.errors import SlurmError
 from tests.faults.chaos import chosen, to_survive
+from tests.faults.drill import GOING
 from tests.faults.kinds import DEFAULT, KINDS, SHORTEST, SILENCE, STALL
 from tests.faults.outages import OUTAGES
-from tests.faults.table import PAGE, written
+from tests.faults.table import PAGE, rows, written
 
 FLOW = PAGE.parent / "flow.md"
 
@@ -21,6 +22,21 @@ def test_the_page_has_the_matrix_as_it_is() -> None:
     page = PAGE.read_text()
 
     assert page == written(page), "python -m tests.faults.table"
+
+
+def test_only_what_passed_is_seen_and_once() -> None:
+    passed = "gcs-killed                       docker   76/76     FAILED        3.3    10    0.5  pass"
+    survived = "network-gone                     bare     n2     45 s, 3 more steps  18.0 s later  pass"
+
+    assert rows(f"{passed}\n{survived}\n") == {("gcs-killed", "docker"): "3.3 + 0.5", ("network-gone", "bare"): "18.0"}
+    assert rows(passed.replace("pass", "FAIL")) == {}
+    with pytest.raises(ValueError, match="gcs-killed is there twice for docker"):
+        rows(f"{passed}\n{passed}\n")
+
+
+def test_a_job_that_is_being_signalled_has_not_ended() -> None:
+    """Slurm shows that state for a moment: counted as the end, it made a job of 12 s one of 4 s."""
+    assert "SIGNALING" in GOING
 
 
 def test_there_are_twenty_kinds_for_every_runtime_and_half_of_them_are_quick() -> None:

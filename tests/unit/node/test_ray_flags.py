@@ -142,16 +142,16 @@ def test_nothing_of_ray_gives_up_before_a_silent_node_is_taken_for_lost(silence_
         return float(found[name]) / (1000 if name.endswith("_ms") else 1)
 
     period_s, timeout_s = seconds("health_check_period_ms"), seconds("health_check_timeout_ms")
-    assert int(found["health_check_failure_threshold"]) * min(period_s, timeout_s) >= 2 * silence_s - 0.1
+    assert int(found["health_check_failure_threshold"]) * min(period_s, timeout_s) >= 15 * silence_s - 0.1
+    assert seconds("py_gcs_connect_timeout_s") >= max(30, 2 * silence_s)
     for name, rays in {
-        "gcs_rpc_server_reconnect_timeout_s": 0,
+        "gcs_rpc_server_reconnect_timeout_s": 60,
         "gcs_server_request_timeout_seconds": 60,
-        "py_gcs_connect_timeout_s": 30,
         "grpc_keepalive_timeout_ms": 20,
         "grpc_client_keepalive_timeout_ms": 120,
         "actor_scheduling_queue_max_reorder_wait_seconds": 30,
     }.items():
-        assert seconds(name) >= max(rays, 2 * silence_s)
+        assert seconds(name) >= max(rays, 15 * silence_s)
 
 
 def test_ray_asks_for_the_jobs_token_whatever_the_user_exported() -> None:
