@@ -97,10 +97,7 @@ class Cluster:
 
     def push(self, image: str) -> str:
         """Push an image of this machine's engine and return the reference by which the nodes pull it."""
-        ports = self.host("registry").container.ports["5000/tcp"]
-        if not ports:
-            raise ClusterNotReady(f"The registry of {self.name!r} publishes no port on this machine.")
-        remote = f"127.0.0.1:{ports[0]['HostPort']}/{image}"
+        remote = f"{self.registry()}/{image}"
         client = compose.docker_command()
         compose.run([client, "tag", image, remote], {})
         try:
@@ -108,6 +105,13 @@ class Cluster:
         finally:
             compose.run([client, "rmi", "--no-prune", remote], {})
         return f"registry:5000/{image}"
+
+    def registry(self) -> str:
+        """Return the address at which this machine reaches the nodes' `registry:5000`."""
+        ports = self.host("registry").container.ports["5000/tcp"]
+        if not ports:
+            raise ClusterNotReady(f"The registry of {self.name!r} publishes no port on this machine.")
+        return f"127.0.0.1:{ports[0]['HostPort']}"
 
     # --- its jobs -----------------------------------------------------------------------------------------------
 

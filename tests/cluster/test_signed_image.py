@@ -1,0 +1,69 @@
+"""An image that must be signed: launch.sh verifies it on a node with Debian's cosign, and all nodes run that digest."""
+
+from __future__ import annotations
+
+import pytest
+
+from images import attachments, signing
+from images.process import run
+from images.registry import Repository
+from slurm.testbed import Cluster
+from tests.cluster import ground
+from tests.cluster.launches import HOME, WORK, Launch, leftovers, submit
+from tests.image import debian_cosign
+
+RUNTIMES = ["docker", "podman"]
+HALF = ("--nodes=2", "--cpus-per-task=4", "--mem=8G", "--gpus-per-node=1")
+ENDED_S = 240
+SOON_S = 60
+SIGNERS = ("ours", "another")
+
+
+@pytest.fixture(scope="module")
+def digest(
+    cluster: Cluster, cpu_image: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The digest of verl.cpu, which `ours` signed and `another` did not; nodes and accounts have both public keys."""
+    folder = tmp_path_factory.mktemp("keys")
+    for signer in SIGNERS:
+        run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(folder / signer)])
+        run(["openssl", "pkey", "-in", str(folder / signer), "-pubout", "-out", str(folder / f"{signer}.pub")])
+    with Repository(f"{cluster.registry()}/{cpu_image.partition(':')[0]}") as repository:
+        subject = attachments.image(repository, cpu_image.partition(":")[2])
+        signing.sign(repository, subject, folder / SIGNERS[0], {})
+    public = [folder / f"{signer}.pub" for signer in SIGNERS]
+    cluster.host("login").put([debian_cosign.ensure("trixie"), *public], WORK, user="submitter")
+    ground.bring_for_podman(cluster, cpu_image)
+    return subject.digest
+
+
+def start(cluster: Cluster, stub: str, image: str, signer: str) -> dict[str, Launch]:
+    """A job of each runtime that demands a signature of this signer."""
+    demand = {"VERLJOB_REQUIRE_SIGNATURE": f"{WORK}/{signer}.pub", "VERLJOB_COSIGN": f"{WORK}/cosign"}
+    told = {"VERLJOB_IMAGE": image, "VERLJOB_HOME": HOME, **demand}
+    return {
+        runtime: submit(cluster, [stub], flags=HALF, environment={**told, "VERLJOB_RUNTIME": runtime})
+        for runtime in RUNTIMES
+    }
+
+
+def test_every_node_of_docker_and_podman_runs_the_digest_that_was_verified(
+    cluster: Cluster, environment: dict[str, str], stub: str, digest: str
+) -> None:
+    image = environment["VERLJOB_IMAGE"]
+    pinned = f"{image.rpartition(':')[0]}@{digest}"
+
+    for launch in start(cluster, stub, image, "ours").values():
+        job = launch.wait(ENDED_S)
+        assert (job.state, job.code) == ("COMPLETED", 0), launch.last_words()
+        assert f"{pinned} is signed by the owner of {WORK}/ours.pub" in launch.output()
+
+
+def test_an_image_that_another_signed_ends_with_77_before_a_container_starts(
+    cluster: Cluster, environment: dict[str, str], stub: str, digest: str
+) -> None:
+    for launch in start(cluster, stub, environment["VERLJOB_IMAGE"], "another").values():
+        job = launch.wait(SOON_S)
+        assert (job.state, job.code) == ("FAILED", 77), launch.last_words()
+        assert "is signed, but not this image by the owner of" in launch.output().strip().splitlines()[-1]
+    assert leftovers(cluster) == {}
