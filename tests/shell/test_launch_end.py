@@ -108,7 +108,7 @@ def test_a_node_whose_loss_the_head_tells_is_given_up_and_not_asked_for_a_step(r
     done = rig.launch(DEMO)
 
     assert last(done).endswith("76 (cluster on n2): lost")
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 15
     assert not (rig.root / "fake" / "sweep.argv").exists()
 
 
