@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -45,10 +46,11 @@ def test_the_cause_names_the_process_that_died_and_not_what_it_had_logged() -> N
 
 def test_a_gcs_that_ended_while_ray_start_still_waits_for_it_is_known_at_once(tmp_path: Path) -> None:
     """As where the node allows too few processes: `ray start` asks that GCS for two minutes, and collects no child."""
-    gcs = shutil.copy("/bin/true", tmp_path / "gcs_server")
+    gcs = str(shutil.copy("/bin/true", tmp_path / "gcs_server"))
 
     async def story() -> str:
-        process = await Process.start("ray start", ["bash", "-c", f"{gcs} & exec sleep 60"], os.environ, on_line=print)
+        waits = f"import subprocess, time; child = subprocess.Popen([{gcs!r}]); time.sleep(60)"
+        process = await Process.start("ray start", [sys.executable, "-c", waits], os.environ, on_line=print)
         try:
             await Ray(process, "n1").watch()
         except RayNotStarted as failed:
