@@ -101,7 +101,10 @@ def test_an_engine_that_hangs_is_ended_with_all_that_it_started(
 
     assert time.monotonic() - began < 10
     assert (found.severity, "neither started nor failed within 3 s" in found.seen) == ("fail", True)
-    assert not tree.lives(int((tmp_path / "pid").read_text()), "sleep")
+    started = int((tmp_path / "pid").read_text())
+    while tree.lives(started, "sleep") and time.monotonic() - began < 10:
+        time.sleep(0.05)  # it was killed, and on a busy machine ends a moment later
+    assert not tree.lives(started, "sleep")
 
 
 def test_an_image_without_vllm_has_nothing_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
