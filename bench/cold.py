@@ -108,7 +108,7 @@ def lay_out(site: Site) -> None:
 def timed(make: Callable[[str, Site, Path], None]) -> float:
     """Seconds of a build on a new base, from an index at a new place."""
     reference = fresh_base()
-    address = daemon().networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
+    address = services.bridge_address(daemon())
     with (
         services.running(address, FOLDER / "files", FOLDER / "debian", "robot", PASSWORDS) as server,
         tempfile.TemporaryDirectory() as private,

@@ -8,14 +8,26 @@ import http.server
 import urllib.request
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from docker import DockerClient
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from tests.serving import serving
 
 DEBIAN = "http://deb.debian.org"
+
+
+def bridge_address(daemon: DockerClient) -> str:
+    """Address of this machine on the engine's default bridge, which builds and containers reach.
+
+    An engine that has just made the bridge names no gateway before its next start (Docker 20.10): the bridge has the
+    first address of the subnet.
+    """
+    pool = daemon.networks.get("bridge").attrs["IPAM"]["Config"][0]
+    return str(pool.get("Gateway") or next(ip_network(pool["Subnet"]).hosts()))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def place(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nCOPY nonce /nonce\n")  # no layer of an earlier run fits
     (folder / ".dockerignore").write_text("*\n!nonce\n")
     run(choose().build_argv(["--tag", BASE, "--build-arg", f"BASE={base.ensure()}", str(folder)]), choose().environment)
-    address = daemon.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
+    address = services.bridge_address(daemon)
     with services.running(address, files, folder / "debian", "robot", CANARIES) as server:
         own = {"proxies": {"default": {"httpProxy": f"http://robot:{CANARIES['docker']}@{server.host}"}}}
         (folder / "config.json").write_text(json.dumps(own))
