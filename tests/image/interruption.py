@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -19,6 +20,7 @@ from images.daemon import local
 from images.engine import Engine
 from tests.serving import serving
 
+QUIET_S = 0.1
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["images.push"])  # a fork has imported what it needs
 
@@ -33,7 +35,7 @@ class Points:
     def __init__(self) -> None:
         self.passed = itertools.count()
         self.at, self.act = -1, _nothing
-        self.waiting, self.lock = 0, threading.Condition()
+        self.waiting, self.last, self.lock = 0, 0.0, threading.Lock()
 
     def set(self, at: int, act: Callable[[], None]) -> None:
         """Do something at a point of those that come now."""
@@ -48,13 +50,20 @@ class Points:
             yield
         finally:
             with self.lock:
-                self.waiting -= 1
-                self.lock.notify_all()
+                self.waiting, self.last = self.waiting - 1, time.monotonic()
 
     def settle(self) -> None:
-        """Wait until what was under way has been answered: a registry is not read while it writes a tag."""
-        with self.lock:
-            assert self.lock.wait_for(lambda: self.waiting == 0, timeout=30)
+        """Wait until what was sent has been answered: a registry is not read while it writes a tag or a blob.
+
+        A request may be sent and not be read yet, so nothing may have come for QUIET_S.
+        """
+        end = time.monotonic() + 30
+        while True:
+            time.sleep(QUIET_S)
+            with self.lock:
+                if self.waiting == 0 and time.monotonic() - self.last >= QUIET_S:
+                    return
+            assert time.monotonic() < end
 
     def come(self) -> None:
         if next(self.passed) == self.at:
@@ -100,9 +109,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def pass_on(self) -> None:
-        body = self.body()
         with self.server.points.under_way():
-            self.pass_over(body)
+            self.pass_over(self.body())
 
     def pass_over(self, body: bytes) -> None:
         self.server.points.come()
