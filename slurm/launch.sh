@@ -60,6 +60,7 @@ _from_submit_folder() {
 _require_own() {
     local owner mode path
     [[ ${VERLJOB_SHARED_FOLDERS:-} != 1 ]] || return 0
+    shopt -s globstar dotglob
     while read -r owner mode path; do
         [[ ($owner == "$UID" || $owner == 0) && ${mode:5:1}${mode:8:1} != *w* ]] || {
             printf 'verdict: 77 (launch on %s): %s, and others may have changed %s (%s, owner uid %s) — %s\n' "$HOST" \
@@ -67,7 +68,8 @@ _require_own() {
                 'export VERLJOB_HOME=the checkout, if you trust it, before sbatch'
             exit 77
         }
-    done < <(stat --dereference --format='%u %A %n' -- "$1/.." "$1" "$1"/* "$1"/*/* "$1"/../entrypoints{,/*,/*/*})
+    done < <(stat --dereference --format='%u %A %n' -- "$1/.." "$1" "$1"/** "$1"/../entrypoints "$1"/../entrypoints/**)
+    shopt -u globstar dotglob
 }
 
 # usage: _find_home ARGUMENT...

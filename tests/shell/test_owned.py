@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -250,3 +251,33 @@ def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submit
     assert not (rig.work / "ran").exists()
     named = rig.launch("no_such", script=spooled, SLURM_SUBMIT_DIR=folder, VERLJOB_HOME=str(CHECKOUT))
     assert "no recipe 'no_such'" in last(named)
+
+
+@pytest.mark.parametrize(
+    "planted", ["slurm/lib/verdict.sh", "entrypoints/verl_node/checks/rdma.py", "entrypoints/verl_node/data/.new/a.pyc"]
+)
+def test_a_checkout_of_the_submit_folder_has_no_file_that_others_may_write(rig: Rig, planted: str) -> None:
+    rig.fake("job", recorded("stdin"))
+    for folder in ("slurm", "entrypoints"):
+        shutil.copytree(CHECKOUT / folder, rig.work / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "go-w", str(rig.work)], check=True)
+    path = rig.work / planted
+    path.parent.mkdir(mode=0o755, exist_ok=True)
+    path.touch()
+    path.chmod(0o666)
+    script = rig.work / "slurm" / "launch.sh"
+
+    done = rig.launch("no_such", script=spooled_copy(rig, script), SLURM_SUBMIT_DIR=str(rig.work))
+    path.chmod(0o644)
+    mended = rig.launch("no_such", script=spooled_copy(rig, script), SLURM_SUBMIT_DIR=str(rig.work))
+
+    assert done.returncode == 77
+    assert planted in last(done)
+    assert "no recipe 'no_such'" in last(mended)
+
+
+def spooled_copy(rig: Rig, script: Path) -> Path:
+    """What Slurm starts of a script that came by standard input."""
+    spooled = rig.root / "slurm_script"
+    shutil.copy(script, spooled)
+    return spooled
