@@ -18,25 +18,29 @@ from later import later
 from slurm.errors import SlurmError
 
 with later("images.", "slurm."):
-    from images import base as images_base
-    from images import batch, bundling, difference, listing, pages, render, schedule, vocabulary
-    from images import build as images_build
-    from images import catalog as images_catalog
-    from images import engine as images_engine
-    from images import export as images_export
-    from images import lock as images_lock
-    from images import order as images_order
-    from images import pins as images_pins
-    from images import prune as images_prune
-    from images import push as images_push
-    from images import site as images_site
-    from slurm import check as slurm_check
-    from slurm import demo as slurm_demo
-    from slurm import doctor as slurm_doctor
-    from slurm import explanation as slurm_explanation
+    from images.builds import build as images_build
+    from images.builds import build_all, scheduler, site_settings
+    from images.builds import build_request as images_request
+    from images.builds import make_bundle as images_bundle
+    from images.builds import prune as images_prune
+    from images.builds import site as images_site
+    from images.catalog import catalog as images_catalog
+    from images.catalog import docs_tables
+    from images.contents import diff, table
+    from images.context import render
+    from images.engine import base_image as images_base
+    from images.engine import client as images_engine
+    from images.export import export as images_export
+    from images.host import paths
+    from images.pins import locks as images_locks
+    from images.pins import pins as images_pins
+    from images.registry import push as images_push
     from slurm import testbed
+    from slurm.jobs import check as slurm_check
+    from slurm.jobs import doctor as slurm_doctor
+    from slurm.jobs import explain as slurm_explain
+    from slurm.testbed import demo as slurm_demo
 
-ROOT = Path(__file__).parent
 STAGES = [
     (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
     # In the order of their names: the build of verl.cpu is asked for first, and beside it what does not wait for it.
@@ -85,7 +89,7 @@ def demo(_: Context) -> None:
         tags = catalog.names(spec)
         say(f"build      {tags[0]}")
         images_build.build(spec, images_site.Site.here(), tags)
-        code = slurm_demo.run(tags[0], _debian(), ROOT / ".build" / "demo", say=say)
+        code = slurm_demo.run(tags[0], _debian(), paths.DEMO, say=say)
     raise Exit(code=code)
 
 
@@ -93,7 +97,7 @@ def demo(_: Context) -> None:
 def show_images(_: Context, space: str = "") -> None:
     """Show the variants with their pins, and what is built here."""
     with reported():
-        say(listing.space(space) if space else listing.table(images_catalog.Catalog.read()))
+        say(table.space(space) if space else table.table(images_catalog.Catalog.read()))
 
 
 @task(name="render", help={"stdout": "print instead of writing dockerfiles/rendered/"})
@@ -105,7 +109,7 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
         if stdout:
             say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
         else:
-            written = [render.write(one[0])] if one else [*render.write_all(catalog), *pages.write(catalog)]
+            written = [render.write(one[0])] if one else [*render.write_all(catalog), *docs_tables.write(catalog)]
             say("\n".join(map(str, written)))
 
 
@@ -114,7 +118,7 @@ def lock_variant(_: Context, variant: str = "") -> None:
     """Resolve again what the packages of a cell, or of all, pull, after a pin changed; needs a package index."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        chosen = [images_lock.write(catalog.find(variant=variant))] if variant else images_lock.write_all(catalog)
+        chosen = [images_locks.write(catalog.find(variant=variant))] if variant else images_locks.write_all(catalog)
         say("\n".join(map(str, chosen)))
 
 
@@ -122,9 +126,9 @@ def lock_variant(_: Context, variant: str = "") -> None:
 def show_site(_: Context, site: str = "") -> None:
     """Show what this place has of its own, and who says so: flags of `build`, the environment, the site file."""
     with reported():
-        found = vocabulary.settings(site)
-        vocabulary.refuse_missing(found)
-        say(vocabulary.table(found))
+        found = site_settings.settings(site)
+        site_settings.refuse_missing(found)
+        say(site_settings.table(found))
 
 
 @task(name="pins", help={"check": "read files alone", "update": "ask indexes, registries and mirrors again"})
@@ -153,7 +157,7 @@ def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
         "reproducible": "by buildah: the same inputs give the same bytes",
         "bundle": "a folder that `invoke bundle` made: nothing is downloaded, and the build has no network",
         "site": "a site file in place of the one that VERLJOB_SITE names",
-        **{name: vocabulary.KEYS[name].purpose for name in vocabulary.FLAGS},
+        **{name: site_settings.KEYS[name].purpose for name in site_settings.FLAGS},
     },
 )
 def build_image(
@@ -163,7 +167,7 @@ def build_image(
     variant: str = "",
     rollout: str = "",
     all: bool = False,
-    jobs: int = schedule.JOBS,
+    jobs: int = scheduler.JOBS,
     anyway: bool = False,
     progress: str = "auto",
     tag: str = "",
@@ -182,23 +186,23 @@ def build_image(
     reproducible: bool = False,
 ) -> None:
     """Build an image, and print its ID; with --all the whole catalog or platform."""
-    flags = {name: str(value) for name, value in locals().items() if name in vocabulary.FLAGS}
+    flags = {name: str(value) for name, value in locals().items() if name in site_settings.FLAGS}
     with reported():
         here = images_site.Site.here(site, **flags)
         how: dict[str, Any] = {"anyway": anyway, "same_bytes": reproducible, "progress": progress}
         if all:
-            batch.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
+            build_all.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
             _build_all(platform, here, jobs=jobs, **how)
         asked: dict[str, Any] = {"tag": tag, "verl": verl, "editable": editable, "bundle": bundle}
-        order = images_order.Order.of(platform, variant, rollout, here, **asked)
+        order = images_request.Order.of(platform, variant, rollout, here, **asked)
         say(order.build(here, from_base=base, **how))
 
 
 def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
     """Build a platform, or all; 1 where one failed."""
     catalog = images_catalog.Catalog.here()
-    outcomes = batch.build_all(batch.buildable(catalog.of(platform)), site, catalog, **settings)
-    say(schedule.summary(outcomes))
+    outcomes = build_all.build_all(build_all.buildable(catalog.of(platform)), site, catalog, **settings)
+    say(scheduler.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 
 
@@ -214,17 +218,17 @@ def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: 
     """Write all that the build of a variant downloads into a folder, for `build --bundle` where there is no network."""
     with reported():
         spec, here = images_catalog.Catalog.read().find(variant=variant), images_site.Site.here(site)
-        say(str(bundling.make(spec, here, Path(output), from_base=base)))
+        say(str(images_bundle.make(spec, here, Path(output), from_base=base)))
 
 
 @task(name="diff", help={"output": "a file for all of it, as JSON where it ends so"})
 def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
     """Show what differs between two images of this machine: packages, files, sizes."""
     with reported():
-        found = difference.between(a, b)
+        found = diff.between(a, b)
         if output:
-            difference.write(found, Path(output))
-        say(difference.text(found))
+            diff.write(found, Path(output))
+        say(diff.text(found))
 
 
 @task(
@@ -265,9 +269,11 @@ def push_image(
 
 def _attest(uploaded: Mapping[str, str], key: str) -> None:
     """Attach what is stated of images to them, and tell the files."""
-    from images import attestation  # spdx-tools and protobuf are not asked for by the other tasks
+    from images.provenance import (
+        attest as provenance_attest,  # spdx-tools and protobuf are not asked for by the other tasks
+    )
 
-    for path in attestation.attach(uploaded, key=Path(key) if key else None):
+    for path in provenance_attest.attach(uploaded, key=Path(key) if key else None):
         say(f"stated in {path}")
 
 
@@ -297,7 +303,7 @@ def export_image(
     with reported():
         catalog = images_catalog.Catalog.read()
         spec, asked = catalog.find(platform, variant, rollout), images_export.formats(format)
-        folder = Path(output) if output else images_export.FOLDER / spec.variant
+        folder = Path(output) if output else paths.EXPORTS / spec.variant
         image = image or catalog.names(spec)[0]
         request = images_export.Request(spec, asked, image, base, folder)
         for path in images_export.export(request, images_site.Site.here(wheelhouse=wheelhouse)):
@@ -315,20 +321,20 @@ def prune_images(_: Context, yes: bool = False) -> None:
 @task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})
 def state_image(_: Context, image: str = "verl.cpu:latest", output: str = "") -> None:
     """Write the SBOM of an image, and its provenance where it was built here, and print the files."""
-    from images import attestation
+    from images.provenance import attest as provenance_attest
 
     with reported():
-        for path in attestation.write(image, Path(output) if output else attestation.FOLDER):
+        for path in provenance_attest.write(image, Path(output) if output else paths.ATTESTATIONS):
             say(str(path))
 
 
 @task(name="verify", help={"image": "REGISTRY/NAME:TAG, or with @DIGEST", "key": "public key of who must have signed"})
 def verify_image(_: Context, image: str, key: str = "") -> None:
     """Check what is stated of an image in its registry against what is in it; 1 and a sentence where it is not so."""
-    from images import verification
+    from images.provenance import verify
 
     with reported():
-        say(verification.verify(image, Path(key) if key else None))
+        say(verify.verify(image, Path(key) if key else None))
 
 
 @task(
@@ -343,14 +349,14 @@ def verify_image(_: Context, image: str, key: str = "") -> None:
 def explain_job(_: Context, job: str, json: bool = False, failed: bool = False) -> None:
     """Find the first failure of a job in its logs: its class, where it stands, and the fix."""
     with reported():
-        say(slurm_explanation.explain(job, folder=Path.cwd(), as_json=json, failed=failed))
+        say(slurm_explain.explain(job, folder=Path.cwd(), as_json=json, failed=failed))
 
 
 @task(name="troubleshooting")
 def write_troubleshooting(_: Context) -> None:
     """Write the rules' part of docs/troubleshooting.md anew, after a rule was changed."""
     with reported():
-        say(str(slurm_explanation.write_page(ROOT / "docs" / "troubleshooting.md")))
+        say(str(slurm_explain.write_page(paths.ROOT / "docs" / "troubleshooting.md")))
 
 
 @task(
@@ -425,7 +431,7 @@ def _pytest(suites: list[str]) -> None:
     """
     if unknown := set(suites) - set(SUITES):
         raise Exit(f"There is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}.", code=2)
-    os.chdir(ROOT)
+    os.chdir(paths.ROOT)
     chosen = [([suite for suite in stage if suite in suites], flags) for stage, flags in STAGES]
     stages = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in stage)] for stage, flags in chosen if stage]
     for argv in stages[:-1]:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs inside a build, on the base's own shell and apt: apt.sh [--download FOLDER] PINS PACKAGE...
-# Installs the packages, or only fetches them into an empty folder. PINS (images/apt/) has a line `name version sha256` for each and for all that they need; where it has
+# Installs the packages, or only fetches them into an empty folder. PINS (images/pins/apt/) has a line `name version sha256` for each and for all that they need; where it has
 # none, since the distribution's mirror was never asked, they come as the mirror has them, and that is said.
 set -eu
 

@@ -30,7 +30,7 @@ from pathlib import Path
 FOLDER = Path("/opt/verljob/guard")
 COMPLAINT = r"\S+ \S+ (?:has requirement|requires) "
 BUILD_TOOLS = Path(__file__).with_name("build-tools.txt")
-SDIST = "# sdist"  # how images/lock.py marks a package that has no wheel
+SDIST = "# sdist"  # how images/pins/locks.py marks a package that has no wheel
 # A stand-in base (tests/image/standins) lists here the modules that its stubs cannot carry.
 STUBBED = Path("/opt/standin/cannot-import")
 

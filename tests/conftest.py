@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from images import build, engine
-from images.catalog import Catalog
-from images.site import Site
+from images.builds import build
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+from images.engine import client as engine_client
 
 # INT too: a shell starts background tasks deaf to it, and Python then leaves it so.
 for asked_to_end in (signal.SIGINT, signal.SIGTERM):
@@ -20,7 +21,7 @@ for asked_to_end in (signal.SIGINT, signal.SIGTERM):
 def docker_client() -> Iterator[str]:
     """Make the client that can use BuildKit the choice of all parts; a missing engine is an error, not a skip."""
     with pytest.MonkeyPatch.context() as patch:
-        client = engine.choose().client
+        client = engine_client.choose().client
         patch.setenv("VERLJOB_DOCKER", client)
         yield client
 

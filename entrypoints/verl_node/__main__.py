@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verl_node import light  # noqa: F401  before what it keeps out
+from verl_node import no_openssl  # noqa: F401  before what it keeps out
 
 # isort: split
 import argparse
@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
-from verl_node import ending, heart, lease, masking, standstill, strain, tree
 from verl_node.errors import NodeError
-from verl_node.masking import Masking
-from verl_node.node import Node
-from verl_node.result import Verdict
-from verl_node.settings import Settings
-from verl_node.signals import Signals
-from verl_node.wait import ended, unless
+from verl_node.node import shutdown
+from verl_node.node.node import Node
+from verl_node.reporting import masking
+from verl_node.reporting.masking import Masking
+from verl_node.reporting.verdict import Verdict
+from verl_node.settings.settings import Settings
+from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
+from verl_node.supervision.signals import Signals
+from verl_node.supervision.waiting import ended, unless
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _live(node: Node) -> int:
     signals = Signals()
-    tree.adopt_orphans()
-    heart.start(node.settings.out_dir / "pulse")
+    process_tree.adopt_orphans()
+    heartbeat.start(node.settings.out_dir / "pulse")
     stall_s = node.settings.stall_s
-    watchers = [signals.watch(), standstill.watch(node.host, stall_s)]
+    watchers = [signals.watch(), stopped.watch(node.host, stall_s)]
     watchers += [lease.watch(node.settings.lease, stall_s)] if node.settings.lease else []
     try:
         verdict = await unless(*watchers, story=_story(node))
@@ -57,9 +59,9 @@ async def _live(node: Node) -> int:
         verdict = _mistake(node, error)
         code = verdict.code
     if code and verdict.host == node.host:  # what the kernel did came first
-        verdict = replace(verdict, cause=f"{strain.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
-    await ending.conclude(node, verdict)
-    await ending.explain(node, verdict)
+        verdict = replace(verdict, cause=f"{cgroup_events.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
+    await shutdown.conclude(node, verdict)
+    await shutdown.explain(node, verdict)
     await ended(asyncio.all_tasks() - {asyncio.current_task()})
     if node.settings.by_hand:  # under Slurm launch.sh has the last word
         print(verdict.sentence(), flush=True)  # noqa: T201
@@ -70,10 +72,10 @@ async def _story(node: Node) -> Verdict:
     """Be the node; a worker does without what the head alone needs, half of its CPU time at start."""
     node.require_checks()
     if node.settings.joins:
-        from verl_node import worker
+        from verl_node.node import worker
 
         return await worker.follow(node)
-    from verl_node import head
+    from verl_node.node import head
 
     return await head.lead(node)
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from verl_node import data, model
 from verl_node.errors import InputUnavailable, NodeError
+from verl_node.inputs import data, model
 
 Note = Callable[[str], None]
 
@@ -67,12 +67,12 @@ def _check_file(path: Path) -> None:
 
 def _hold_against(configuration: Path) -> None:
     """Hold the model and the data against the configuration, where the head's first look could keep one."""
-    from verl_node.configuration import look
+    from verl_node.configuration import check
     from verl_node.configuration.finding import ERROR, require_none
 
     if not configuration.is_file():
         return
-    findings = look.later(*look.saved(configuration))
+    findings = check.later(*check.saved(configuration))
     for found in findings:
         if found.severity != ERROR:
             _report("model", "note", message=found.sentence())

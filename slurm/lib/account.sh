@@ -3,7 +3,7 @@
 
 declare -ga ACCOUNT_GIDS=()
 
-# Sets ACCOUNT_GIDS, the account's own group first. Asked once: a node forks as little as it can (bench/growth.py).
+# Sets ACCOUNT_GIDS, the account's own group first. Asked once: a node forks as little as it can (bench/launch/growth.py).
 account::gids() {
     ((${#ACCOUNT_GIDS[@]})) || read -r -a ACCOUNT_GIDS <<< "$(id -G)"
 }

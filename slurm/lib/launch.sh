@@ -60,7 +60,7 @@ launch::_settings() {
 }
 
 # usage: launch::_patience NAME DEFAULT_S
-# Exports how many seconds of silence are borne; verl_node/variables.py has the same least (a test holds them equal).
+# Exports how many seconds of silence are borne; verl_node/settings/parsing.py has the same least (a test holds them equal).
 launch::_patience() {
     local -r seconds=${!1:-$2}
     [[ $seconds =~ ^([89]|[1-9][0-9]{1,4})$ ]] || fail 64 "$1 is '$seconds'" "set it to 8 seconds or more, or unset it for $2"

@@ -2,7 +2,7 @@
 # Attempts: what a training is told when Slurm is about to end its job, and whether the job is started again.
 # Slurm requeues after a node's failure and a preemption, but on no exit code. See docs/resume.md.
 
-readonly REQUEUE_ENDING_S=30 # of the job's last seconds: verl_node/training.py keeps the same
+readonly REQUEUE_ENDING_S=30 # of the job's last seconds: verl_node/training/run.py keeps the same
 readonly REQUEUE_WITHOUT_PROGRESS=3
 REQUEUE_AGAIN=false REQUEUE_WITHOUT=''
 

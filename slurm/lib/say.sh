@@ -11,7 +11,7 @@ say::warn() {
 
 # usage: say::printable TEXT
 # Prints TEXT as a line without what a terminal obeys, since it may hold what a container or a log wrote: C0 and DEL but
-# tab and newline, C1 in UTF-8, and what turns the direction of text. verl_node/printable.py drops the same. In a shell
+# tab and newline, C1 in UTF-8, and what turns the direction of text. verl_node/reporting/control_characters.py drops the same. In a shell
 # of its own, where bytes are matched whatever the locale is.
 say::printable() (
     LC_ALL=C

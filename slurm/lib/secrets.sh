@@ -10,7 +10,7 @@ readonly SECRETS_ALWAYS=' HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY SWANLAB_
 readonly SECRETS_NAMED='(TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|API_KEY|ACCESS_KEY)$' SECRETS_IN_URL='://[^/:@]*:[^/@]+@'
 readonly SECRETS_PERHAPS_NAMED='(_PASS|_PWD|_KEY|_PAT|CREDENTIALS?|[Pp][Rr][Oo][Xx][Yy])$'
 
-# What looks like one whoever's it is; verl_node/masking.py has the same list, and says why it is this one.
+# What looks like one whoever's it is; verl_node/reporting/masking.py has the same list, and says why it is this one.
 readonly -a SECRETS_PATTERNS=(
     'hf_[A-Za-z0-9]{30,}'
     'gh[oprsu]_[A-Za-z0-9]{36,}'

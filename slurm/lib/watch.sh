@@ -44,7 +44,7 @@ watch::look() {
 }
 
 # The head's container leaves its verdict before its node.sh does: it counts too, for a node.sh that was stopped, but
-# gives that the time of an orderly end (verl_node/node.py: one after a loss is hurried).
+# gives that the time of an orderly end (verl_node/node/node.py: one after a loss is hurried).
 watch::_read() {
     local line
     [[ -z $STEP_HEARD_AT ]] && owned::file "$STEP_HEAD_VERDICT" || return 0

@@ -2,7 +2,7 @@
 # No container, for sites without them: VERLJOB_IMAGE is the folder of a Python environment, on every node or shared by
 # all, and the checkout's entrypoints/ runs in it, inside the step. Slurm's limits hold, and there are no others.
 
-# What Ray's sockets leave of the 107 bytes of a path (verl_node/ray_flags.py).
+# What Ray's sockets leave of the 107 bytes of a path (verl_node/ray_node/flags.py).
 readonly BARE_TEMPORARY_BYTES=43
 
 runtime::available() { :; } # the environment is looked at by load

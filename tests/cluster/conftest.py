@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from pytest_docker.plugin import Services
 
-from images import base
+from images.engine import base_image
 from slurm.testbed import Cluster, compose
-from tests.cluster import ground
-from tests.cluster.launches import HOME, STEPS, Launch, saved, submit, wait_until
+from tests.support import cluster_setup
+from tests.support.launches import HOME, STEPS, Launch, saved, submit, wait_until
 
 NODES = 2
 READY_S = 120
@@ -41,7 +41,7 @@ def docker_compose_project_name() -> str:
 @pytest.fixture(scope="session")
 def docker_setup(docker_client: str) -> Iterator[list[str]]:
     """Start without --wait, which docker-compose 1.29 lacks; what an earlier run left behind goes first."""
-    compose.build_images(base.ensure())
+    compose.build_images(base_image.ensure())
     compose.make_volumes()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in compose.environment(NODES).items():
@@ -65,20 +65,20 @@ def testbed(docker_compose_project_name: str, docker_services: Services) -> Clus
 @pytest.fixture(scope="session")
 def cluster(testbed: Cluster) -> Cluster:
     """A cluster that takes jobs, with this checkout in submitter's home and a folder to submit from."""
-    ground.bring_checkout(testbed)
+    cluster_setup.bring_checkout(testbed)
     return testbed
 
 
 @pytest.fixture(scope="session")
 def environment(cluster: Cluster, cpu_image: str) -> dict[str, str]:
     """What a job needs in its environment: the image, which both nodes have pulled from the registry."""
-    return ground.bring_image(cluster, cpu_image)
+    return cluster_setup.bring_image(cluster, cpu_image)
 
 
 @pytest.fixture(scope="session")
 def stub(cluster: Cluster) -> str:
     """A recipe whose training does nothing, in the folder to submit from, where Python finds its module."""
-    return ground.bring_stub(cluster)
+    return cluster_setup.bring_stub(cluster)
 
 
 @pytest.fixture(scope="session")

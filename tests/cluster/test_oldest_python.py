@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.supervised import FAKES, Job
+from tests.support.paths import CHECKOUT, SUPERVISOR_FAKES
+from tests.support.supervised import Job
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = ROOT / ".build" / "python3.9-ray2.44"
-PROJECT = ROOT / "pyproject.toml"  # for its own packages
+ENVIRONMENT = CHECKOUT / ".build" / "python3.9-ray2.44"
+PROJECT = CHECKOUT / "pyproject.toml"  # for its own packages
 PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker", "pytest-xdist"]
-UNIT = [f"tests/unit/{part}" for part in ("explain", "fabric", "inputs", "node")]  # verl_node's; the rest needs 3.11
+UNIT = ["tests/unit/verl_node"]  # the rest needs 3.11
 CLUSTER_S = 300
 EVERYWHERE = {"0" * 8, "0" * 32}
 
@@ -55,10 +55,10 @@ def python39() -> Path:
 
 
 def test_the_unit_tests_hold(python39: Path) -> None:
-    cache = f"cache_dir={ROOT / '.pytest_cache'}"  # verl's own files are downloaded once
+    cache = f"cache_dir={CHECKOUT / '.pytest_cache'}"  # verl's own files are downloaded once
     done = subprocess.run(
         [python39, "-m", "pytest", "--quiet", "--numprocesses=2", "--dist=loadfile", "-o", cache, *UNIT],
-        cwd=ROOT,
+        cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=False,
@@ -81,7 +81,9 @@ class Seen:
 def run(python: Path, folder: Path, nodes: int, **changes: str) -> Seen:
     """A job whose training shows the kernel's table of sockets."""
     (folder / "bin").mkdir()
-    (folder / "bin" / "python3").symlink_to(FAKES / "python3")  # preparation and training; REAL_DRIVER: not the driver
+    (folder / "bin" / "python3").symlink_to(
+        SUPERVISOR_FAKES / "python3"
+    )  # preparation and training; REAL_DRIVER: not the driver
     job = Job(folder, nodes, python=python, ray="2.44.1")
     try:
         job.start(

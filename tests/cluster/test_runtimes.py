@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from slurm.testbed import Cluster
-from tests.cluster import ground
-from tests.cluster.launches import HOME, Launch, leftovers, submit, wait_until
+from tests.support import cluster_setup
+from tests.support.launches import HOME, Launch, leftovers, submit, wait_until
 
 RUNTIMES = ["podman", "bare"]
 STORE = "/var/lib/containers/2001"
@@ -24,8 +24,8 @@ HALF = ("--cpus-per-task=4", "--mem=8G", "--gpus-per-node=1")
 def images(cluster: Cluster, cpu_image: str) -> dict[str, str]:
     """What VERLJOB_IMAGE is for each runtime, brought to both nodes."""
     with ThreadPoolExecutor() as pool:
-        podman = pool.submit(ground.bring_for_podman, cluster, cpu_image)
-        bare = pool.submit(ground.bring_for_bare, cluster, cpu_image)
+        podman = pool.submit(cluster_setup.bring_for_podman, cluster, cpu_image)
+        bare = pool.submit(cluster_setup.bring_for_bare, cluster, cpu_image)
         return {"podman": podman.result(), "bare": bare.result()}
 
 

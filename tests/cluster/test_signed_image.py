@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from images import attachments, signing
-from images.process import run
-from images.registry import Repository
+from images.host.process import run
+from images.provenance import signing
+from images.registry import referrers
+from images.registry.client import Repository
 from slurm.testbed import Cluster
-from tests.cluster import ground
-from tests.cluster.launches import HOME, WORK, Launch, leftovers, submit
-from tests.image import debian_cosign
+from tests.support import cluster_setup, debian_cosign
+from tests.support.launches import HOME, WORK, Launch, leftovers, submit
 
 RUNTIMES = ["docker", "podman"]
 HALF = ("--nodes=2", "--cpus-per-task=4", "--mem=8G", "--gpus-per-node=1")
@@ -29,11 +29,11 @@ def digest(
         run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(folder / signer)])
         run(["openssl", "pkey", "-in", str(folder / signer), "-pubout", "-out", str(folder / f"{signer}.pub")])
     with Repository(f"{cluster.registry()}/{cpu_image.partition(':')[0]}") as repository:
-        subject = attachments.image(repository, cpu_image.partition(":")[2])
+        subject = referrers.image(repository, cpu_image.partition(":")[2])
         signing.sign(repository, subject, folder / SIGNERS[0], {})
     public = [folder / f"{signer}.pub" for signer in SIGNERS]
     cluster.host("login").put([debian_cosign.ensure("trixie"), *public], WORK, user="submitter")
-    ground.bring_for_podman(cluster, cpu_image)
+    cluster_setup.bring_for_podman(cluster, cpu_image)
     return subject.digest
 
 

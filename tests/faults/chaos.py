@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from slurm.errors import SlurmError
 from slurm.testbed import Cluster
-from tests.cluster import crowd
-from tests.cluster.ground import bring_for_bare, bring_for_podman, prepare
 from tests.faults import outages, survival
 from tests.faults.drill import HANGS_S, Ground, Outcome, drill
 from tests.faults.kinds import KINDS, Kind, named
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import ACCOUNT, Runtime
+from tests.support import many_jobs
+from tests.support.cluster_setup import bring_for_bare, bring_for_podman, prepare
 
 # What `pgrep -f` finds a runtime's foreground process by.
 CLIENTS = {"docker": "[d]ocker run", "podman": "[p]odman run", "bare": ""}
@@ -74,7 +74,7 @@ def run(
 
 def _crowd(cluster: Cluster, environment: Mapping[str, str], rounds: int, say: Callable[[str], None]) -> int:
     """Fill the nodes with jobs of two accounts; return how many collisions and cross-joins there were."""
-    tally = crowd.run(cluster, environment, jobs=CROWD_JOBS, rounds=CROWD_ROUNDS * rounds, say=say)
+    tally = many_jobs.run(cluster, environment, jobs=CROWD_JOBS, rounds=CROWD_ROUNDS * rounds, say=say)
     wrong = [*tally.collisions, *tally.cross_joins]
     say(
         "\n    ".join(

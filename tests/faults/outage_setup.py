@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from slurm.testbed import Cluster
-from tests.cluster.ground import STUB
 from tests.faults.scene import ACCOUNT
+from tests.support.cluster_setup import STUB
 
 DISK = "/outage/disk"
 FOLDER = f"/home/{ACCOUNT}/outage"

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from slurm.errors import SlurmError
-from tests.cluster.launches import wait_until
 from tests.faults import outage_setup
 from tests.faults.injections import FREEZES_S, NODE_SH, RAYLET, SUPERVISOR, pause
 from tests.faults.scene import HEAD, WORKER, Scene
+from tests.support.launches import wait_until
 
 ALL, CONTAINERS = ("docker", "podman", "bare"), ("docker", "podman")
 # As pgrep takes it: the processes of verl's that train.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.cluster.launches import WORK
 from tests.faults.scene import ACCOUNT, HEAD, WORKER, Scene
+from tests.support.launches import WORK
 
 ELSEWHERE = "192.0.2.1"  # RFC 5737: an address of nobody
 
@@ -168,5 +168,5 @@ def allowed_to_requeue(scene: Scene) -> None:
 
 def driver_killed_at_once(scene: Scene) -> None:
     """Kills the driver that looks at the cluster as soon as there is one."""
-    script = 'until pkill -KILL -f "[-]m verl_node.cluster" || ((SECONDS > 90)); do sleep 0.05; done'
+    script = 'until pkill -KILL -f "[-]m verl_node.ray_node.driver_main" || ((SECONDS > 90)); do sleep 0.05; done'
     scene.sh(HEAD, f"nohup bash -c '{script}' > /dev/null 2>&1 &")

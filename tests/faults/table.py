@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.outages import OUTAGES, Outage
+from tests.support.paths import CHECKOUT
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = CHECKOUT / "docs" / "faults.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 SEEN = Path(__file__).with_name("seen.txt")
 """What `invoke chaos` printed, of each runtime."""

@@ -17,12 +17,13 @@ import standin
 from docker import DockerClient
 from pytest_docker.plugin import get_docker_services
 
-from images import base as debian
-from images import build, lock
-from images import daemon as engine
-from images.catalog import Catalog
-from images.site import Site
-from images.spec import ImageSpec
+from images.builds import build
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+from images.catalog.spec import ImageSpec
+from images.engine import base_image as debian
+from images.engine import daemon as engine
+from images.pins import locks
 from slurm.testbed import compose
 
 CATALOG = Catalog.read()
@@ -83,7 +84,7 @@ def small(spec: ImageSpec, **more: str) -> ImageSpec:
 
 def small_lock(spec: ImageSpec, folder: Path, **more: str) -> Path:
     """The lines of the variant's lock for that, and one for each package more, which the stand-in offers."""
-    lines = lock.path(spec).read_text(encoding="utf-8").splitlines()
+    lines = locks.path(spec).read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.split("==")[0] in ("verl", *OF_RAY)]
     standin.offered(folder)
     for name, version in more.items():

@@ -16,17 +16,22 @@ import pytest
 from docker import DockerClient
 from packaging.utils import canonicalize_name
 
-from images import base, batch, build, difference, draft, lock, report, report_files, source
-from images.catalog import Catalog
-from images.daemon import architecture
-from images.engine import choose
+from images.builds import build, build_all
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+from images.catalog.spec import ImageSpec
+from images.contents import diff
+from images.contents.table import space
+from images.context import draft, verl_source
+from images.context.inputs import LABEL
+from images.engine import base_image
+from images.engine.client import choose
+from images.engine.daemon import architecture
 from images.errors import Incompatible, NotBuilt
-from images.freshness import LABEL
-from images.listing import space
-from images.process import run
-from images.progress import Progress
-from images.site import Site
-from images.spec import ImageSpec
+from images.host.process import run
+from images.pins import locks
+from images.report import report, store
+from images.report.progress import Progress
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
@@ -37,7 +42,7 @@ TAG = "verljob-test-builds:cpu"
 def idle_base(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Debian whose /bin/sh does nothing."""
     folder, engine = tmp_path_factory.mktemp("idle"), choose()
-    (folder / "Dockerfile").write_text(f'FROM {base.ensure()}\nRUN ["cp", "/bin/true", "/bin/sh"]\n')
+    (folder / "Dockerfile").write_text(f'FROM {base_image.ensure()}\nRUN ["cp", "/bin/true", "/bin/sh"]\n')
     run(engine.build_argv(["--tag", "verljob-test-builds:idle", str(folder)]), engine.environment)
     yield "verljob-test-builds:idle"
     for tag in {tag for image in daemon.images.list("verljob-test-builds") for tag in image.tags}:
@@ -67,14 +72,14 @@ class Heard(Progress):
 def built(spec: ImageSpec, idle_base: str, lines: Path | None = None) -> tuple[list[report.StepReport], Heard]:
     heard = Heard()
     build.build(spec, Site.here(), [TAG], from_base=idle_base, lock=lines, progress=heard)
-    told = report_files.read(TAG)
+    told = store.read(TAG)
     assert told
     return [report.StepReport(**step) for step in told["steps"]], heard
 
 
 def bumped(pin: str, folder: Path) -> tuple[ImageSpec, Path]:
     """verl.cpu with a version of the pin that no build had before, since the engine's cache outlives a test run."""
-    new, lines = time.time_ns(), lock.path(CPU).read_text()
+    new, lines = time.time_ns(), locks.path(CPU).read_text()
     (folder / "lock.txt").write_text(
         re.sub(rf"^{canonicalize_name(pin)}==\S+", f"{canonicalize_name(pin)}==99.{new}", lines, flags=re.MULTILINE)
     )
@@ -118,7 +123,7 @@ def test_a_build_of_the_same_bytes_is_told_of_and_known_again(daemon: DockerClie
 
     assert len(ids) == 1
     assert (second.lines, second.verdicts) == ([], [f"unchanged, {ids.pop()}"])
-    told = report_files.read(TAG)
+    told = store.read(TAG)
     assert told
     assert told["engine"].startswith("buildah ")
     assert [step["text"].split()[0] for step in told["steps"]] == ["FROM", *["RUN"] * 6, "COPY"]
@@ -157,10 +162,10 @@ def test_an_edit_is_told_with_its_file_size_and_change(
     ]
     assert [step.cause for step in steps] == [""] * (packages - 1) + later
     assert "since the last build" in heard.verdicts[0]
-    text = (report_files.REPORTS / f"{report_files.stem(TAG)}.txt").read_text()
+    text = (store.REPORTS / f"{store.stem(TAG)}.txt").read_text()
     assert "ran: lock.txt" in text
     assert "/opt/verljob/python" in text
-    assert (report_files.REPORTS / f"{report_files.stem(TAG)}.html").read_text().startswith("<!doctype html>")
+    assert (store.REPORTS / f"{store.stem(TAG)}.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_layer(
@@ -169,7 +174,7 @@ def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_
     (tmp_path / "verl/version").mkdir(parents=True)
     (tmp_path / "verl/version/version").write_text("0.9.1\n")
     (tmp_path / "verl/__init__.py").write_text(f"x = {time.time_ns()}\n")
-    spec, of = source.chosen(CPU, str(tmp_path), False, lambda _: {})
+    spec, of = verl_source.chosen(CPU, str(tmp_path), False, lambda _: {})
     heard, layers = Heard(), []
     for line in ("", "y = 2\n"):
         with (tmp_path / "verl/__init__.py").open("a") as file:
@@ -177,7 +182,7 @@ def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_
         image = build.build(spec, Site.here(), [TAG], from_base=idle_base, verl=of, progress=heard)
         layers.append(daemon.images.get(image).attrs["RootFS"]["Layers"])
 
-    told = report_files.read(TAG)
+    told = store.read(TAG)
     assert told
     ran = [step for step in told["steps"] if not step["cached"] and not step["text"].startswith("FROM ")]
     assert [(step["text"], step["cause"]) for step in ran] == [("COPY verl/ /opt/verl/", "verl/verl/__init__.py")]
@@ -196,13 +201,13 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
             raise NotBuilt(spec.base)
         return idle_base
 
-    monkeypatch.setattr(batch, "base_of", base_of)
-    monkeypatch.setattr(batch, "torch_of", lambda *_: [])
-    monkeypatch.setattr(build, "_at_hand", lambda *_: (idle_base, base.find(idle_base)))
+    monkeypatch.setattr(build_all, "base_of", base_of)
+    monkeypatch.setattr(build_all, "torch_of", lambda *_: [])
+    monkeypatch.setattr(build, "_at_hand", lambda *_: (idle_base, base_image.find(idle_base)))
     monkeypatch.setattr(Catalog, "names", lambda _, spec: [f"verljob-test-builds:{spec.variant}"])
     chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
 
-    outcomes = batch.build_all(chosen, Site.here(), CATALOG, progress="quiet")
+    outcomes = build_all.build_all(chosen, Site.here(), CATALOG, progress="quiet")
 
     assert [bool(each.error) for each in outcomes] == [False, True, False, False]
     assert len(asked) == 3, "one base for both of the platform cpu"
@@ -213,15 +218,15 @@ def test_a_cell_of_another_processor_is_refused_and_left_out_of_all() -> None:
 
     with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine here is {architecture()}"):
         build.build(other, Site.here(), [TAG])
-    assert other not in batch.buildable(CATALOG.of(other.platform))
-    assert CPU in batch.buildable(CATALOG.of("cpu"))
+    assert other not in build_all.buildable(CATALOG.of(other.platform))
+    assert CPU in build_all.buildable(CATALOG.of("cpu"))
 
 
 def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_time(
     daemon: DockerClient, idle_base: str, tmp_path: Path
 ) -> None:
     tags = ["verljob-test-builds:twin-a", "verljob-test-builds:twin-b"]
-    shared = f"FROM {base.ensure()}\nRUN sleep 1 && echo {time.time_ns()} && date +%N > /stamp\n"
+    shared = f"FROM {base_image.ensure()}\nRUN sleep 1 && echo {time.time_ns()} && date +%N > /stamp\n"
     for tag in tags:
         folder = tmp_path / tag[-1]
         folder.mkdir()
@@ -241,7 +246,7 @@ def test_two_images_differ_in_what_was_changed(idle_base: str, tmp_path: Path, m
     other, (spec, lines) = "verljob-test-builds:other", bumped("ray", tmp_path)
     build.build(spec, Site.here(), [other], from_base=idle_base, lock=lines, progress=Heard())
 
-    found = difference.between(TAG, other)
+    found = diff.between(TAG, other)
 
     assert found.packages == []
     assert [change.what for change in found.files] == ["/opt/verljob/image.json"]

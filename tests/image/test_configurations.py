@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 from docker import DockerClient
-from verl_node import releases
-from verl_node.configuration.own import REGISTRIES
+from verl_node.configuration.verl_validation import REGISTRIES
+from verl_node.training import releases
+
+from tests.support.paths import RECIPES
 
 HERE = Path(__file__).parent / "configurations"
-RECIPES = Path(__file__).parents[2] / "slurm" / "recipes"
 CASES = yaml.safe_load((HERE / "cases.yaml").read_text())
 MISTAKES = [(name, says) for name, case in CASES["wrong"].items() for says in case["says"]]
 RIGHT = CASES["right"]

@@ -17,17 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from images import attachments, registry, signing
-from images.attachments import PROVENANCE, SBOM
-from images.process import run
-from images.registry import DOCKER_MANIFEST, OCI_MANIFEST, Repository
-from tests.image import debian_cosign
-from tests.serving import serving
-from tests.shell.rig import RECORDED, Rig
-from tests.shell.step import WELL, last
-from tests.unit.images.fake_registry import PAIR, FakeRegistry, running
+from images.host.process import run
+from images.provenance import signing
+from images.registry import client, referrers
+from images.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Repository
+from images.registry.referrers import PROVENANCE, SBOM
+from tests.support import debian_cosign
+from tests.support.fake_registry import PAIR, FakeRegistry, running
+from tests.support.paths import RECORDED
+from tests.support.rig import Rig
+from tests.support.serving import serving
+from tests.support.step import WELL, last
 
-KEPT = Path(__file__).parents[1] / "unit" / "images" / "recorded" / "cosign"
+KEPT = RECORDED / "cosign"
 NAME = "team/verl.cpu"
 CERTIFICATES = Path("/etc/docker/certs.d")
 RECORDED_WITH = {"trixie": "2.5.0", "sid": "3.1.1"}
@@ -67,7 +69,7 @@ def sign(server: FakeRegistry, version: str = "2.5.0") -> str:
     digest = keep_image(server)
     server.keep(f"{digest.replace(':', '-')}.sig", (KEPT / f"{version}.json").read_bytes(), OCI_MANIFEST)
     payload = (KEPT / f"{version}.payload").read_bytes()
-    server.blobs[registry.digest_of(payload)] = payload
+    server.blobs[client.digest_of(payload)] = payload
     return digest
 
 
@@ -108,7 +110,7 @@ def test_what_invoke_push_signed_both_verify(rig: Rig, cosign: Path, server: Fak
     run(["openssl", "genpkey", "-algorithm", kind, "-pkeyopt", option, "-out", str(private)])
     run(["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)])
     with Repository(f"{server.host}/{NAME}") as repository:
-        subject = attachments.image(repository, "1")
+        subject = referrers.image(repository, "1")
         signing.sign(repository, subject, private, {SBOM: b"{}", PROVENANCE: b"[]"})
 
     done = launch(rig, cosign, f"{server.host}/{NAME}:1", public)
@@ -135,11 +137,11 @@ def changed_payload(server: FakeRegistry, rig: Rig) -> None:
     another_image(server, rig)
     (payload,) = server.blobs.values()
     (was,) = re.findall(rb"sha256:[0-9a-f]{64}", payload.partition(b'"optional"')[0])
-    changed = payload.replace(was, registry.digest_of(server.manifests["1"][1]).encode())
-    place = f"{registry.digest_of(server.manifests['1'][1]).replace(':', '-')}.sig"
+    changed = payload.replace(was, client.digest_of(server.manifests["1"][1]).encode())
+    place = f"{client.digest_of(server.manifests['1'][1]).replace(':', '-')}.sig"
     parts = json.loads(server.manifests[place][1])
-    parts["layers"][0].update(digest=registry.digest_of(changed), size=len(changed))
-    server.blobs[registry.digest_of(changed)] = changed
+    parts["layers"][0].update(digest=client.digest_of(changed), size=len(changed))
+    server.blobs[client.digest_of(changed)] = changed
     server.keep(place, json.dumps(parts).encode(), OCI_MANIFEST)
 
 
@@ -167,7 +169,7 @@ def test_nothing_is_started_that_is_not_verified(
     said = refused(rig, launch(rig, cosign, f"{server.host}/{NAME}:1", key or KEPT / "key.pub"), code)
 
     assert words in said
-    if recorded := json.loads((RECORDED / "cosign" / f"{RECORDED_WITH[suite]}.json").read_text()).get(case):
+    if recorded := json.loads((RECORDED / "cosign_verify" / f"{RECORDED_WITH[suite]}.json").read_text()).get(case):
         # The shell tests replay these.
         argv = [str(cosign), "verify", "--key", str(key or KEPT / "key.pub"), "--insecure-ignore-tlog=true"]
         done = subprocess.run([*argv, f"{server.host}/{NAME}:1"], capture_output=True, text=True, check=False)
@@ -182,7 +184,7 @@ def test_what_is_replayed_for_a_verified_image_is_what_cosign_prints(
 
     done = subprocess.run([*argv, f"{server.host}/{NAME}:1"], capture_output=True, text=True, check=False)
 
-    recorded = json.loads((RECORDED / "cosign" / f"{RECORDED_WITH[suite]}.json").read_text())["verified"]
+    recorded = json.loads((RECORDED / "cosign_verify" / f"{RECORDED_WITH[suite]}.json").read_text())["verified"]
     assert (done.returncode, json.loads(done.stdout)) == (0, json.loads(recorded["out"]))
 
 

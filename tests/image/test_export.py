@@ -13,16 +13,19 @@ import pytest
 from docker import DockerClient
 from docker.models.images import Image
 
-from images import base, contents, export, prune, pseudo
-from images.catalog import Catalog
-from images.engine import choose
+from images.builds import prune
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+from images.contents import filesystem
+from images.contents.tree import differences
+from images.engine import base_image
+from images.engine.client import choose
 from images.errors import DiskTooSmall, ImageError
-from images.export import Request
-from images.process import run
-from images.site import Site
-from images.tree import differences
+from images.export import export, pseudo_files
+from images.export.export import Request
+from images.host.process import run
+from tests.support.paths import CHECKOUT
 
-ROOT = Path(__file__).parents[2]
 SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-export:1"
 LABEL = "verljob.test-export"
@@ -57,7 +60,10 @@ def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """An image of layers that replace and remove what lies below."""
     folder = tmp_path_factory.mktemp("export")
     (folder / "Dockerfile").write_text(DOCKERFILE)
-    run(choose().build_argv(["--tag", NAME, "--build-arg", f"BASE={base.ensure()}", str(folder)]), choose().environment)
+    run(
+        choose().build_argv(["--tag", NAME, "--build-arg", f"BASE={base_image.ensure()}", str(folder)]),
+        choose().environment,
+    )
     yield daemon.images.get(NAME)
     daemon.images.remove(NAME, force=True)
 
@@ -68,12 +74,12 @@ def test_archives_and_squashfs_hold_one_file_system(image: Image, tmp_path: Path
     docker, oci, squash = export.export(asked, Site())
 
     assert sorted(tmp_path.iterdir()) == sorted([docker, oci, squash])
-    tree = contents.of_archive(docker)
+    tree = filesystem.of_archive(docker)
     assert len(tree) > 1000
     assert tree["opt/a/one"].holds != tree["opt/a/hard"].holds
     assert "etc/motd" not in tree
-    assert differences(tree, contents.of_archive(oci)) == []
-    differing = [line.partition(": ")[0] for line in differences(tree, pseudo.read(squash))]
+    assert differences(tree, filesystem.of_archive(oci)) == []
+    differing = [line.partition(": ")[0] for line in differences(tree, pseudo_files.read(squash))]
     assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
 
 
@@ -108,8 +114,8 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(small: Imag
 def test_a_squashfs_that_came_out_otherwise_gets_no_name(
     small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pseudo.read
-    monkeypatch.setattr(pseudo, "read", lambda path: {**read(path), "more": read(path)["file"]})
+    read = pseudo_files.read
+    monkeypatch.setattr(pseudo_files, "read", lambda path: {**read(path), "more": read(path)["file"]})
 
     with pytest.raises(ImageError, match=r"1 paths other than in verljob-test-export:small:\nmore: missing \|"):
         export.archives(small, SMALL, ["squashfs"], tmp_path)
@@ -117,7 +123,7 @@ def test_a_squashfs_that_came_out_otherwise_gets_no_name(
 
 
 def test_a_definition_and_a_bake_file_lie_beside_the_context_that_they_take(tmp_path: Path) -> None:
-    invoke = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "export", "--format", "apptainer,bake"]
+    invoke = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "export", "--format", "apptainer,bake"]
 
     said = run([*invoke, "--platform", "rocm", "--output", str(tmp_path), "--base", "mirror.example/rocm:1"])
 
@@ -136,7 +142,7 @@ def two(daemon: DockerClient, tmp_path: Path) -> Iterator[list[str]]:
     names = []
     for name, label in (("verl.cpu:0.0.1-old", LABEL), ("verljob-test-export:other", "other")):
         (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nLABEL {label}=1 of={name}\n")
-        argv = choose().build_argv(["--tag", name, "--build-arg", f"BASE={base.ensure()}", str(tmp_path)])
+        argv = choose().build_argv(["--tag", name, "--build-arg", f"BASE={base_image.ensure()}", str(tmp_path)])
         run(argv, choose().environment)
         names.append(name)
     yield [str(daemon.images.get(name).id) for name in names]
@@ -163,6 +169,8 @@ def test_what_is_old_of_ours_goes_and_nothing_else(daemon: DockerClient, two: li
 
 
 def test_prune_alone_removes_nothing() -> None:
-    shown = subprocess.check_output([sys.executable, "-m", "invoke", "--search-root", str(ROOT), "prune"], text=True)
+    shown = subprocess.check_output(
+        [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "prune"], text=True
+    )
 
     assert shown == "Nothing here is old.\n" or shown.endswith("`invoke prune --yes` removes all of these.\n")

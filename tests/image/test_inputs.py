@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from docker import DockerClient
 
-RECORDED = Path(__file__).parents[1] / "unit" / "inputs" / "recorded"
+from tests.support.paths import RECORDED, SUPPORT
 
-FAKE_HUB = (Path(__file__).parent / "fake_hub.py").read_text()
+VERL = RECORDED / "verl"
+
+FAKE_HUB = (SUPPORT / "fake_hub.py").read_text()
 
 READ = """
 import json, sys
@@ -65,7 +67,7 @@ class Inside:
             user=f"{os.getuid()}:{os.getgid()}",
             volumes={
                 str(self.shared): {"bind": str(self.shared), "mode": "rw"},
-                str(RECORDED): {"bind": str(RECORDED), "mode": "ro"},
+                str(VERL): {"bind": str(VERL), "mode": "ro"},
             },
         )
         try:
@@ -90,7 +92,7 @@ def inside(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPa
 def prepared(inside: Inside) -> Path:
     """The folder of everything that the image can make without a network."""
     names = ("--dataset", "demo", "--dataset", "gsm8k", "--dataset", "math", "--model", "demo:qwen2-tiny")
-    code, events = inside.prepare(*names, "--source", str(RECORDED))
+    code, events = inside.prepare(*names, "--source", str(VERL))
     assert code == 0, events
     return inside.shared / "data"
 
@@ -104,14 +106,14 @@ def test_parquet_files_have_the_columns_types_and_rows_of_verls_own(inside: Insi
     code, output = inside("python3", "-c", READ, *(str(prepared / name / f"{split}.parquet") for name, split in files))
     assert code == 0
     for (name, split), made in zip(files, output.splitlines()):
-        assert json.loads(made) == json.loads((RECORDED / name / f"verl-{split}.json").read_text())
+        assert json.loads(made) == json.loads((VERL / name / f"verl-{split}.json").read_text())
 
 
 def test_what_is_there_and_whole_is_left_alone(inside: Inside, prepared: Path) -> None:
     folders = [prepared / "demo", prepared / "gsm8k", prepared / "models" / "qwen2-tiny"]
     before = stamps(folders)
     code, _ = inside.prepare(
-        "--dataset", "demo", "--dataset", "gsm8k", "--model", "demo:qwen2-tiny", "--source", str(RECORDED)
+        "--dataset", "demo", "--dataset", "gsm8k", "--model", "demo:qwen2-tiny", "--source", str(VERL)
     )
     assert code == 0
     assert stamps(folders) == before
@@ -152,7 +154,7 @@ def test_a_model_that_an_earlier_job_fetched_is_found_without_the_hub(inside: In
 
 def test_a_data_set_is_fetched_from_the_hub_once_and_then_found_in_hf_home(inside: Inside, prepared: Path) -> None:
     env = {"HF_HOME": str(inside.shared / "fetched")}
-    hub = ("python3", "-c", FAKE_HUB, str(RECORDED / "gsm8k"), "openai/gsm8k")
+    hub = ("python3", "-c", FAKE_HUB, str(VERL / "gsm8k"), "openai/gsm8k")
     names = ("--dataset", "gsm8k", "--data-dir", str(inside.shared / "from-hub"))
     code, output = inside(*hub, "python3", "-m", "verl_node.prepare", *names, **env)
     assert code == 0, output

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from docker import DockerClient
 
-from images import base, push
-from images.catalog import Catalog
-from images.engine import choose
+from images.catalog.catalog import Catalog
+from images.engine import base_image
+from images.engine.client import choose
 from images.errors import NotBuilt, PushFailed
+from images.registry import push
 
 CATALOG = Catalog.read()
 SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `latest` of this machine stays what it is
@@ -21,7 +22,7 @@ SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `
 def built(daemon: DockerClient) -> Iterator[str]:
     """A small image by the name that the variant's build would give."""
     name = f"{SPEC.name}:{SPEC.tag}"
-    daemon.images.get(base.ensure()).tag(name)
+    daemon.images.get(base_image.ensure()).tag(name)
     yield name
     daemon.images.remove(name)
 
@@ -46,7 +47,7 @@ def test_an_image_that_was_not_built_is_not_pushed_and_the_fix_is_named(registry
 
 def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerClient) -> None:
     reference = "127.0.0.1:1/nothing:1"
-    daemon.images.get(base.ensure()).tag(reference)
+    daemon.images.get(base_image.ensure()).tag(reference)
 
     with pytest.raises(PushFailed, match=r"(?s)is the registry there.*refused"):
         push.push_references(choose(), [reference], pause_s=0.01)[reference]

@@ -19,11 +19,11 @@ import requests
 from docker import DockerClient
 from docker.models.containers import Container
 
-from images import attachments
-from images.engine import choose
-from images.registry import Repository
+from images.engine.client import choose
+from images.registry import referrers
+from images.registry.client import Repository
 from slurm.testbed import compose
-from tests.image.interruption import Points, kill, prepared, way
+from tests.support.interruption import Points, kill, prepared, way
 
 POINTS = 50
 TAGS = ["latest", "nightly", "team"]
@@ -91,7 +91,7 @@ def whole(repository: Repository, reference: str) -> str:
     assert found, f"{repository.name} has no {reference}"
     for part in (found.parts["config"], *found.parts["layers"]):
         assert len(repository.blob(part["digest"])) == part["size"]
-    (image_id,) = attachments.ids(repository, found) - {found.digest}
+    (image_id,) = referrers.ids(repository, found) - {found.digest}
     return image_id
 
 

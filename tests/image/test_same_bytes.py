@@ -12,13 +12,15 @@ import pytest
 from docker import DockerClient
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from images import base, contents, context, labels, reproducible
-from images.catalog import Catalog
-from images.daemon import get
-from images.engine import choose
-from images.process import run
-from images.render import TEMPLATES
-from images.tree import Tree, differences
+from images.catalog.catalog import Catalog
+from images.contents import filesystem
+from images.contents.tree import Tree, differences
+from images.context import context, labels
+from images.context.render import TEMPLATES
+from images.engine import base_image, buildah
+from images.engine.client import choose
+from images.engine.daemon import get
+from images.host.process import run
 
 SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-bytes"
@@ -43,7 +45,7 @@ class Ground:
     """A folder to build in, and the engine that gets what is built."""
 
     def __init__(self, folder: Path, daemon: DockerClient) -> None:
-        self.folder, self.daemon, self.base = folder, daemon, base.ensure()
+        self.folder, self.daemon, self.base = folder, daemon, base_image.ensure()
         self.store = Path(mkdtemp(prefix="verljob"))  # podman wants its path short
 
     def stage(self, name: str, more: str = "") -> list[str]:
@@ -64,7 +66,7 @@ class Ground:
 
     def by_buildah(self, name: str, arguments: list[str]) -> str:
         """Build, and return the ID."""
-        reproducible.build(arguments, self.base, [f"{NAME}:{name}"], store=self.store)
+        buildah.build(arguments, self.base, [f"{NAME}:{name}"], store=self.store)
         return str(self.daemon.images.get(f"{NAME}:{name}").id)
 
     def tree(self, name: str) -> Tree:
@@ -73,7 +75,7 @@ class Ground:
         with archive.open("wb") as file:
             for chunk in self.daemon.images.get(f"{NAME}:{name}").save():
                 file.write(chunk)
-        return contents.of_archive(archive)
+        return filesystem.of_archive(archive)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,7 @@ def ground(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", "1700000000")
         yield ground
-    run([*reproducible.command(ground.store), "rmi", "--all", "--force"])
+    run([*buildah.command(ground.store), "rmi", "--all", "--force"])
     shutil.rmtree(ground.store)
     for image in daemon.images.list(NAME):
         daemon.images.remove(str(image.id), force=True)
@@ -126,7 +128,7 @@ def test_docker_podman_and_buildah_make_one_file_system_of_one_rendered_file(
     arguments, engine = ground.stage("one"), choose()
     flags = ["--no-cache", "--tag", f"{NAME}:docker", "--build-arg", f"BASE={ground.base}"]
     run(engine.build_argv([*flags, *arguments]), engine.environment)
-    podman = ["podman", *reproducible.command(ground.store)[1:]]
+    podman = ["podman", *buildah.command(ground.store)[1:]]
     flags = ["--isolation", "chroot", "--no-hosts", "--no-cache", "--build-arg", f"BASE=docker-daemon:{ground.base}"]
     run([*podman, "build", *flags, "--tag", f"{NAME}:podman", *arguments])
     run([*podman, "push", f"{NAME}:podman", f"docker-daemon:{NAME}:podman"])

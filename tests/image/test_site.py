@@ -15,15 +15,19 @@ from types import SimpleNamespace
 import pytest
 from docker import DockerClient
 
-from images import attestation, base, build, bundle, bundling, context, record, report_files
-from images.bundle import Bundle
-from images.engine import choose
+from images.builds import build, bundle, make_bundle
+from images.builds.bundle import Bundle
+from images.builds.site import Site
+from images.context import context
+from images.engine import base_image
+from images.engine.client import choose
 from images.errors import BundleBroken, CommandFailed
-from images.process import run
-from images.site import Site
-from tests.image import services, small_cell
+from images.host.process import run
+from images.provenance import attest
+from images.report import record, store
+from tests.support import services, small_variant
+from tests.support.paths import CHECKOUT
 
-ROOT = Path(__file__).parents[2]
 TAG, BASE = "verljob-test-site:1", "verljob-test-site:base"
 # What must be nowhere: three passwords, one of a proxy in docker's own configuration, and what stands beside a CA.
 CANARIES = {name: f"canary-{name}-{os.urandom(8).hex()}" for name in ("index", "apt", "proxy", "docker", "ca")}
@@ -34,7 +38,7 @@ SEARCH = "ARG BASE\nFROM ${BASE}\nRUN --mount=type=cache,target=/root/.cache/pip
 def place(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A site's services and settings; builds stage into a folder of their own."""
     folder = tmp_path_factory.mktemp("site")
-    files, lock = small_cell.lay_out(folder)
+    files, lock = small_variant.lay_out(folder)
     for name in ("index", "apt", "proxy"):
         (folder / name).write_text(CANARIES[name] + "\n")
     machine = Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"))
@@ -43,7 +47,10 @@ def place(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     (folder / "nonce").write_bytes(os.urandom(8))
     (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nCOPY nonce /nonce\n")  # no layer of an earlier run fits
     (folder / ".dockerignore").write_text("*\n!nonce\n")
-    run(choose().build_argv(["--tag", BASE, "--build-arg", f"BASE={base.ensure()}", str(folder)]), choose().environment)
+    run(
+        choose().build_argv(["--tag", BASE, "--build-arg", f"BASE={base_image.ensure()}", str(folder)]),
+        choose().environment,
+    )
     address = services.bridge_address(daemon)
     with services.running(address, files, folder / "debian", "robot", CANARIES) as server:
         own = {"proxies": {"default": {"httpProxy": f"http://robot:{CANARIES['docker']}@{server.host}"}}}
@@ -67,7 +74,7 @@ def built(place: SimpleNamespace, daemon: DockerClient) -> Iterator[SimpleNamesp
     """The build, and what it said."""
     place.server.asked.clear()
     with (place.folder / "log").open("w") as log, redirect_stderr(log):
-        image_id = build.build(small_cell.spec(), place.site, [TAG], from_base=BASE, lock=place.lock)
+        image_id = build.build(small_variant.spec(), place.site, [TAG], from_base=BASE, lock=place.lock)
     yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), asked=list(place.server.asked))
     daemon.images.remove(TAG)
 
@@ -111,10 +118,10 @@ def test_no_secret_is_in_a_layer_the_history_or_a_label(built: SimpleNamespace, 
 def test_no_secret_is_in_the_log_the_records_or_what_is_stated(
     built: SimpleNamespace, place: SimpleNamespace, tmp_path: Path
 ) -> None:
-    attestation.write(TAG, tmp_path)
+    attest.write(TAG, tmp_path)
     folders = (place.folder / "staged", place.folder / "records", tmp_path)
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    written += report_files.REPORTS.glob(f"{report_files.stem(TAG)}.*")
+    written += store.REPORTS.glob(f"{store.stem(TAG)}.*")
 
     assert len(written) > 50
     assert {path.name: told for path in written if (told := found(path.read_bytes()))} == {}
@@ -125,7 +132,7 @@ def test_no_secret_is_in_the_log_the_records_or_what_is_stated(
 def test_no_secret_is_in_the_caches_of_the_build(built: SimpleNamespace, tmp_path: Path) -> None:
     words = "".join(f" -e {canary}" for canary in CANARIES.values())
     (tmp_path / "Dockerfile").write_text(f"{SEARCH} -exec grep -l{words} {{}} + | tee /found; test ! -s /found\n")
-    argv = choose().build_argv(["--no-cache", "--build-arg", f"BASE={base.ensure()}", str(tmp_path)])
+    argv = choose().build_argv(["--no-cache", "--build-arg", f"BASE={base_image.ensure()}", str(tmp_path)])
 
     run(argv, choose().environment)
 
@@ -137,7 +144,7 @@ def test_a_build_that_fails_tells_no_secret(place: SimpleNamespace) -> None:
         redirect_stderr(log),
         pytest.raises(CommandFailed) as failure,
     ):
-        build.build(small_cell.spec(), place.site, [TAG], from_base=BASE, lock=place.folder / "broken.txt")
+        build.build(small_variant.spec(), place.site, [TAG], from_base=BASE, lock=place.folder / "broken.txt")
 
     log_text = (place.folder / "failed").read_text()
     assert re.search(r"ERROR: .*no-such-package==1\.0", log_text)
@@ -148,7 +155,7 @@ def test_a_build_that_fails_tells_no_secret(place: SimpleNamespace) -> None:
 def carried(place: SimpleNamespace) -> Path:
     """A bundle that was made at the site."""
     output: Path = place.folder / "bundle"
-    bundling.make(small_cell.spec(), place.site, output, from_base=BASE, lock=place.lock)
+    make_bundle.make(small_variant.spec(), place.site, output, from_base=BASE, lock=place.lock)
     return output
 
 
@@ -166,13 +173,13 @@ def test_a_bundle_builds_where_there_is_no_network(daemon: DockerClient, place: 
     tag = "verljob-test-site:offline"
     place.server.asked.clear()
     daemon.images.remove(BASE)
-    argv = [sys.executable, "tests/image/small_cell.py", str(carried), str(place.lock), tag]
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests/image/standins")))
+    argv = [sys.executable, "tests/support/small_variant.py", str(carried), str(place.lock), tag]
+    paths = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "tests/image/standins")))
 
     # No route, no name and not even a loopback for the command; no network for the steps.
     environment = {**os.environ, "PYTHONPATH": paths}
     alone = ["unshare", "--net", *argv]
-    done = subprocess.run(alone, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(alone, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-2000:]
     assert place.server.asked == []

@@ -10,10 +10,11 @@ import pytest
 import standin
 from docker import DockerClient
 
-from images import build, report_files
-from images.catalog import Catalog
+from images.builds import build
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
 from images.errors import BaseUnreachable, CommandFailed
-from images.site import Site
+from images.report import store
 from tests.image.conftest import small, small_lock
 
 CATALOG = Catalog.read()
@@ -139,7 +140,7 @@ def test_over_a_base_that_lacks_nothing_an_image_adds_few_and_small_layers(
     image = daemon.images.get(build.build(spec, Site.here(), tags, from_base=plain, lock=lines))
 
     added = len(image.attrs["RootFS"]["Layers"]) - len(below.attrs["RootFS"]["Layers"])
-    told = report_files.read(plain)
+    told = store.read(plain)
     assert told
     of_verl = sum(step["size"] for step in told["steps"] if "verl.txt" in step["text"])  # the base has it by now
     assert 0 < added <= 8

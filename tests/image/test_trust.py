@@ -16,29 +16,23 @@ from docker.errors import ImageNotFound
 from docker.models.images import Image
 from packaging.utils import canonicalize_name
 
-from images import (
-    attachments,
-    attestation,
-    base,
-    context,
-    freshness,
-    packages,
-    push,
-    record,
-    rootfs,
-    sbom,
-    verification,
-)
-from images.attachments import PROVENANCE, SBOM
-from images.catalog import Catalog
-from images.daemon import get
-from images.engine import choose
+from images.catalog.catalog import Catalog
+from images.contents import packages, rootfs
+from images.context import context
+from images.context import inputs as context_inputs
+from images.engine import base_image
+from images.engine.client import choose
+from images.engine.daemon import get
 from images.errors import NotTrusted
-from images.process import run
-from images.registry import OCI_MANIFEST, Repository
-from tests.image import debian_cosign
+from images.host.process import run
+from images.provenance import attest, sbom, verify
+from images.registry import push, referrers
+from images.registry.client import OCI_MANIFEST, Repository
+from images.registry.referrers import PROVENANCE, SBOM
+from images.report import record
+from tests.support import debian_cosign
+from tests.support.paths import CHECKOUT
 
-ROOT = Path(__file__).parents[2]
 SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-trust"
 DOCKERFILE = """
@@ -62,7 +56,7 @@ done
 @pytest.fixture(scope="module")
 def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """An image of a few layers with the toolkit, recorded as `invoke build` records."""
-    engine, reference, started = choose(), base.ensure(), record.now()
+    engine, reference, started = choose(), base_image.ensure(), record.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
         folder = context.stage(SPEC, reference, [])
@@ -75,7 +69,7 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     run(argv, engine.environment)
     image = daemon.images.get(NAME)
     below = get(reference)
-    inputs = freshness.inputs(folder, below.id, freshness.by_docker(engine), {})
+    inputs = context_inputs.inputs(folder, below.id, context_inputs.by_docker(engine), {})
     made_of = record.dependencies(SPEC, reference, below, folder, inputs)
     recorded = record.write(str(image.id), record.predicate(SPEC, engine, reference, folder, made_of, started=started))
     yield image
@@ -100,7 +94,7 @@ def pushed(
     reference = f"{registry}/team/{NAME}:1"
     built.tag(reference)
     digest = push.push_references(choose(), [reference])[reference]
-    attestation.attach({reference: digest}, tmp_path_factory.mktemp("files"), keys[0])
+    attest.attach({reference: digest}, tmp_path_factory.mktemp("files"), keys[0])
     return reference, digest
 
 
@@ -144,14 +138,14 @@ def test_the_record_of_verl_cpus_build_is_true_of_the_image(daemon: DockerClient
     known = record.read(str(image.id))
     assert known is not None
 
-    files = rootfs.read(image, lambda path: path.startswith(verification.INSIDE))
+    files = rootfs.read(image, lambda path: path.startswith(verify.INSIDE))
 
-    assert list(verification._origin(known, image, files)) == []
+    assert list(verify._origin(known, image, files)) == []
 
 
 def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: tuple[Path, Path]) -> None:
     reference, digest = pushed
-    invoke = [sys.executable, "-m", "invoke", "--search-root", str(ROOT)]
+    invoke = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT)]
 
     told = run([*invoke, "verify", "--image", reference, "--key", str(keys[1])])
 
@@ -181,7 +175,7 @@ def test_an_engine_that_has_another_image_under_that_digest_ends_with_77(
     name = reference.rpartition(":")[0]
 
     done = required(
-        reference, keys[1], "trixie", f"IMAGE_ID=$(docker image inspect --format '{{{{.Id}}}}' {base.ensure()})"
+        reference, keys[1], "trixie", f"IMAGE_ID=$(docker image inspect --format '{{{{.Id}}}}' {base_image.ensure()})"
     )
 
     assert done.returncode == 77
@@ -195,7 +189,7 @@ def test_a_job_refuses_an_image_that_another_signed_or_nobody(
     run(["openssl", "genrsa", "-out", str(tmp_path / "key"), "2048"])
     run(["openssl", "pkey", "-in", str(tmp_path / "key"), "-pubout", "-out", str(tmp_path / "pub")])
     unsigned = f"{registry}/unsigned/{NAME}:1"
-    daemon.images.get(base.ensure()).tag(unsigned)
+    daemon.images.get(base_image.ensure()).tag(unsigned)
     push.push_references(choose(), [unsigned])
     daemon.images.remove(unsigned)
 
@@ -219,9 +213,9 @@ def required(reference: str, key: Path, suite: str, before: str = "") -> subproc
     told = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
     told["VERLJOB_COSIGN"] = str(debian_cosign.ensure(suite))
     script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, *end])
-    environment = {**os.environ, **told, "VERLJOB_HOME": str(ROOT)}
+    environment = {**os.environ, **told, "VERLJOB_HOME": str(CHECKOUT)}
     bash = ["bash", "-c", script]
-    return subprocess.run(bash, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(bash, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
@@ -240,12 +234,12 @@ def test_stating_it_again_leaves_all_as_it_is(pushed: tuple[str, str], tmp_path:
     reference, digest = pushed
     repository, _ = Repository.of(reference)
     with repository:
-        before = [repository.manifest(attachments.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
-        files = attestation.attach({reference: digest}, tmp_path)
-        after = [repository.manifest(attachments.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
+        before = [repository.manifest(referrers.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
+        files = attest.attach({reference: digest}, tmp_path)
+        after = [repository.manifest(referrers.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
 
         assert before == after
-        assert files[0].read_bytes() == attachments.fetch(repository, attachments.image(repository, digest), SBOM)
+        assert files[0].read_bytes() == referrers.fetch(repository, referrers.image(repository, digest), SBOM)
 
 
 def test_an_image_that_is_not_here_is_pulled_by_its_digest(
@@ -257,7 +251,7 @@ def test_an_image_that_is_not_here_is_pulled_by_its_digest(
     with pytest.raises(ImageNotFound):
         daemon.images.get(f"{name}@{digest}")
 
-    assert digest in verification.verify(f"{name}@{digest}")
+    assert digest in verify.verify(f"{name}@{digest}")
     built.tag(reference)
 
 
@@ -272,13 +266,13 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
     theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.of(reference)
     with repository:
-        first, second = (attachments.image(repository, each) for each in (digest, theirs))
+        first, second = (referrers.image(repository, each) for each in (digest, theirs))
         for kind in (SBOM, PROVENANCE):
-            content = attachments.fetch(repository, first, kind).replace(digest[7:].encode(), theirs[7:].encode())
+            content = referrers.fetch(repository, first, kind).replace(digest[7:].encode(), theirs[7:].encode())
             content = content.replace(b"pypi/stays", b"pypi/other").replace(b'"stays"', b'"other"')
-            attachments.attach(repository, second, kind, content)
+            referrers.attach(repository, second, kind, content)
 
-    asked = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "verify", "--image", other]
+    asked = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "verify", "--image", other]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
@@ -292,32 +286,32 @@ def test_statements_that_were_copied_from_another_image_are_refused(
 ) -> None:
     reference, digest = pushed
     other = f"{registry}/team/{NAME}:base"
-    daemon.images.get(base.ensure()).tag(other)
+    daemon.images.get(base_image.ensure()).tag(other)
     theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.of(reference)
     with repository:
         for kind in (SBOM, PROVENANCE):
-            copied = repository.manifest(attachments.tag(digest, kind))
+            copied = repository.manifest(referrers.tag(digest, kind))
             assert copied
-            repository.put_manifest(attachments.tag(theirs, kind), {**copied.parts, "mediaType": OCI_MANIFEST})
+            repository.put_manifest(referrers.tag(theirs, kind), {**copied.parts, "mediaType": OCI_MANIFEST})
 
     with pytest.raises(NotTrusted, match=f"is attached to another image, {digest}"):
-        verification.verify(other)
+        verify.verify(other)
     daemon.images.remove(other)
 
 
 def test_an_image_without_statements_is_not_verified(daemon: DockerClient, registry: str) -> None:
     silent = f"{registry}/silent/{NAME}:1"
-    daemon.images.get(base.ensure()).tag(silent)
+    daemon.images.get(base_image.ensure()).tag(silent)
     push.push_references(choose(), [silent])[silent]
 
     with pytest.raises(NotTrusted, match="has no SBOM; `invoke push` attaches it"):
-        verification.verify(silent)
+        verify.verify(silent)
     daemon.images.remove(silent)
 
 
 def test_an_image_of_this_machine_is_stated_in_files_by_its_id(built: Image, tmp_path: Path) -> None:
-    files = attestation.write(NAME, tmp_path)
+    files = attest.write(NAME, tmp_path)
 
     digest, stated = sbom.read(files[0].read_bytes())
     assert digest == built.id

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from images import render
-from images.catalog import Catalog
+from images.catalog.catalog import Catalog
+from images.context import render
+from tests.support.paths import CHECKOUT
 
-CHECKOUT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
 NOT_OURS = {".venv", ".git", ".build", "__pycache__", "verljob"}
 

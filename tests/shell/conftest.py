@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.machine import Machine
-from tests.shell.rig import Rig
+from tests.support.machine import Machine
+from tests.support.rig import Rig
 
 
 @pytest.fixture

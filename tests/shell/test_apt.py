@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "dockerfiles" / "apt.sh"
+from tests.support.paths import CHECKOUT
+
+SCRIPT = CHECKOUT / "dockerfiles" / "apt.sh"
 DEB = hashlib.sha256(b"a package\n").hexdigest()
 PINS = f"# bookworm main\nlibc6 2.36-9 {DEB}\npython3 3.11.2-1 {DEB}\ntini 1:0.19.0-1 {DEB}\n"
 

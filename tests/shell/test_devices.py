@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.rig import Rig
+from tests.support.rig import Rig
 
 DEVICES = "say verdict table account devices"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.documented import Command, commands
-from tests.shell.rig import CHECKOUT, Rig
+from tests.support.documented import Command, commands
+from tests.support.rig import CHECKOUT, Rig
 
 LAUNCHES = list({(each.launch, *each.environment.items()): each for each in commands() if each.launch}.values())
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from verl_node.overrides import parse
-from verl_node.recipe import load, training
+from verl_node.settings.overrides import parse
+from verl_node.training.recipe import load, training
 
-from tests.shell.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.rig import CHECKOUT, SECRET, Rig, left
 
 NESTED = """
 platform: any  # a recipe of somebody else

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.container import mounted
-from tests.shell.rig import Rig
+from tests.support.container import mounted
+from tests.support.rig import Rig
 
 
 @pytest.fixture

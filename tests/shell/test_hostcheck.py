@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.shell.rig import Rig
+from tests.support.rig import Rig
 
 LIBRARIES = "say verdict process stale holders hostcheck"
 # `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory` of a machine with two H200s, driver 580.159.04, while a

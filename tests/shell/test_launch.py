@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, Rig, recorded
-from tests.shell.step import DEMO, WELL, last
+from tests.support.rig import CHECKOUT, Rig, recorded
+from tests.support.step import DEMO, WELL, last
 
 VERSION = "readonly LAUNCH_VERSION="
 

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, Rig
-from tests.shell.step import DEMO, FOREVER, WELL, ended, last, leaves
-from tests.shell.waiting import wait_for
+from tests.support.rig import CHECKOUT, Rig
+from tests.support.step import DEMO, FOREVER, WELL, ended, last, leaves
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize("code", [0, 7, 69])

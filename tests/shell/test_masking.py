@@ -9,9 +9,9 @@ import string
 import subprocess
 
 import pytest
-from verl_node import masking
+from verl_node.reporting import masking
 
-from tests.shell.rig import CHECKOUT, Rig
+from tests.support.rig import CHECKOUT, Rig
 
 MEBIBYTE = 1 << 20
 TOKEN = "0123456789abcdef" * 4

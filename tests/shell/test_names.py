@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, Rig
-from tests.shell.step import WELL, last
+from tests.support.rig import CHECKOUT, Rig
+from tests.support.step import WELL, last
 
 NOBODY = 65534
 

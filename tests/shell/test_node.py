@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.shell.container import TMP, mounted, values
-from tests.shell.rig import CHECKOUT, SECRET, Rig
+from tests.support.container import TMP, mounted, values
+from tests.support.rig import CHECKOUT, SECRET, Rig
 
 
 def test_the_container_runs_in_the_foreground_as_the_account(rig: Rig) -> None:

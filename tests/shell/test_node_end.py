@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.container import STAYS, STAYS_DEAF, running, terminate
-from tests.shell.rig import CHECKOUT, SECRET, Rig, left
-from tests.shell.waiting import wait_for
+from tests.support.container import STAYS, STAYS_DEAF, running, terminate
+from tests.support.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.waiting import wait_for
 
 
 def test_the_heads_verdict_is_filed_and_its_code_is_node_shs(rig: Rig) -> None:

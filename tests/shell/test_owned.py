@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, Rig, mode, recorded
-from tests.shell.step import DEMO, WELL, last
-from tests.shell.stranger import NEEDS_ROOT, UID, attack, content
+from tests.support.attacker import NEEDS_ROOT, UID, attack, content
+from tests.support.rig import CHECKOUT, Rig, mode, recorded
+from tests.support.step import DEMO, WELL, last
 
 pytestmark = NEEDS_ROOT
 
@@ -254,7 +254,12 @@ def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submit
 
 
 @pytest.mark.parametrize(
-    "planted", ["slurm/lib/verdict.sh", "entrypoints/verl_node/checks/rdma.py", "entrypoints/verl_node/data/.new/a.pyc"]
+    "planted",
+    [
+        "slurm/lib/verdict.sh",
+        "entrypoints/verl_node/checks/node/rdma.py",
+        "entrypoints/verl_node/inputs/data/.new/a.pyc",
+    ],
 )
 def test_a_checkout_of_the_submit_folder_has_no_file_that_others_may_write(rig: Rig, planted: str) -> None:
     rig.fake("job", recorded("stdin"))

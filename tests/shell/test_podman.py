@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.container import running, terminate, values
-from tests.shell.processes import lives
-from tests.shell.rig import CHECKOUT, Rig, left
+from tests.support.container import running, terminate, values
+from tests.support.processes import lives
+from tests.support.rig import CHECKOUT, Rig, left
 
 
 def as_account(rig: Rig, **more: str) -> subprocess.CompletedProcess[str]:

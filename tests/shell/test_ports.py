@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, Rig
+from tests.support.rig import CHECKOUT, Rig
 
 PORTS = "say verdict ports"
 

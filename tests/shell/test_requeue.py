@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, Rig
-from tests.shell.waiting import wait_for
+from tests.support.rig import CHECKOUT, Rig
+from tests.support.waiting import wait_for
 
 LOST = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.rig import CHECKOUT, RECORDED, Rig
-from tests.shell.step import WELL, last
+from tests.support.paths import CHECKOUT, RECORDED
+from tests.support.rig import Rig
+from tests.support.step import WELL, last
 
 VERSIONS = ("2.5.0", "3.1.1")
 NAME = "hub.example/team/verl.cpu"
@@ -54,7 +55,7 @@ def key(rig: Rig) -> Path:
 
 
 def says(rig: Rig, case: str, version: str = "2.5.0") -> None:
-    told = json.loads((RECORDED / "cosign" / f"{version}.json").read_text())[case]
+    told = json.loads((RECORDED / "cosign_verify" / f"{version}.json").read_text())[case]
     for name in ("out", "err"):
         rig.fake(f"cosign.{name}", told[name])
     rig.fake("cosign.code", str(told["code"]))

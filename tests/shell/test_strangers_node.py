@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell import strangers
-from tests.shell.rig import CHECKOUT, SECRET, Rig
-from tests.shell.step import DEMO, WELL, ended, last, leaves
+from tests.support import attacks
+from tests.support.rig import CHECKOUT, SECRET, Rig
+from tests.support.step import DEMO, WELL, ended, last, leaves
 
 OWN = f"verljob-{os.getuid()}-20-1"
 LINKED = "ln -s $PWD/../diary {name}"
@@ -23,15 +23,15 @@ FULL = "mkdir -p {name}/tmp/ray/session_1/logs; echo secret > {name}/tmp/ray/ses
 
 @pytest.fixture
 def local(rig: Rig) -> Path:
-    return strangers.open_to_all(rig.root / "local")
+    return attacks.open_to_all(rig.root / "local")
 
 
-@strangers.needs_root
+@attacks.needs_root
 @pytest.mark.parametrize("made", ["mkdir", "mkdir -m 777", ": >", "mkfifo", "ln -s /"])
 def test_a_folder_of_the_jobs_name_by_a_stranger_ends_with_77_its_path_and_its_owner(
     rig: Rig, local: Path, made: str
 ) -> None:
-    strangers.does(f"{made} {OWN}-0", local)
+    attacks.does(f"{made} {OWN}-0", local)
     began = time.monotonic()
 
     done = rig.node()
@@ -48,14 +48,14 @@ def sweep(rig: Rig) -> subprocess.CompletedProcess[str]:
     return rig.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **environment)
 
 
-@strangers.needs_root
+@attacks.needs_root
 @pytest.mark.parametrize("made", [FULL, "mkfifo {name}", ": > {name}", LINKED], ids=["folder", "FIFO", "file", "link"])
 def test_a_sweep_adopts_no_folder_of_a_stranger(rig: Rig, local: Path, made: str) -> None:
     """Its link would have had a file that only the account may read copied for all to read."""
     diary = rig.root / "diary" / "tmp" / "ray" / "session_1" / "logs" / "diary.log"
     diary.parent.mkdir(parents=True)
     diary.write_text(SECRET)
-    strangers.does(made.format(name=f"{OWN}-1"), local)
+    attacks.does(made.format(name=f"{OWN}-1"), local)
     began = time.monotonic()
 
     done = sweep(rig)

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PARTS = {"images": ROOT / "images", "slurm": ROOT / "slurm", "verl_node": ROOT / "entrypoints" / "verl_node"}
+from tests.support.paths import CHECKOUT
+
+PARTS = {
+    "images": CHECKOUT / "images",
+    "slurm": CHECKOUT / "slurm",
+    "verl_node": CHECKOUT / "entrypoints" / "verl_node",
+}
 
 
 def imported(source: Path) -> set[str]:
@@ -39,11 +44,11 @@ def test_the_supervisor_imports_neither_ray_nor_torch(module: str) -> None:
 
 
 def test_a_worker_does_without_the_modules_of_the_head() -> None:
-    script = "import sys, verl_node.__main__, verl_node.worker; print(*sys.modules)"
+    script = "import sys, verl_node.__main__, verl_node.node.worker; print(*sys.modules)"
     environ = {"PYTHONPATH": str(PARTS["verl_node"].parent)}
     loaded = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
 
-    assert not {"verl_node.head", "verl_node.training", "yaml"} & set(loaded.stdout.split())
+    assert not {"verl_node.node.head", "verl_node.training.run", "yaml"} & set(loaded.stdout.split())
 
 
 def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:

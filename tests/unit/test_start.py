@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-USUAL = [sys.executable, "-m", "invoke", "--search-root", str(ROOT)]
-OURS = [sys.executable, str(ROOT / "start.py")]
+from tests.support.paths import CHECKOUT
+
+USUAL = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT)]
+OURS = [sys.executable, str(CHECKOUT / "start.py")]
 
 
 def outcome(argv: list[str], folder: Path) -> tuple[int, str, str]:
@@ -34,7 +35,9 @@ def test_a_configuration_file_is_read_though_nothing_else_loads_yaml(tmp_path: P
 def test_yaml_is_not_run_where_no_file_asks_for_it_and_garbage_is_looked_for_again() -> None:
     script = "import gc, start, sys; start.program.run = lambda _: None; start.main(); "
     script += "print(gc.isenabled(), type.__call__(type, sys.modules['invoke.vendor.yaml']).__name__)"
-    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
 
     assert said.split() == ["True", "_LazyModule"]
 
@@ -43,7 +46,9 @@ def test_the_mock_of_invoke_comes_when_one_is_made() -> None:
     script = "import start, sys; print('unittest.mock' in sys.modules, 'asyncio' in sys.modules); from invoke import "
     script += "MockContext, Result; print(MockContext(run=Result('said')).run('x').stdout, 'asyncio' in sys.modules); "
     script += "from unittest.mock import Mock; print(isinstance(Mock(), Mock))"
-    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
 
     assert said.split() == ["False", "False", "said", "True", "True"]
 

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verl_node.checks import cache, clock, debug, devices, gpus, limits, memory, nccl, network, places, rdma, vllm, work
-from verl_node.checks.answer import Outcome
 from verl_node.checks.check import Check
+from verl_node.checks.node import (
+    cache,
+    clock,
+    debug,
+    devices,
+    folders,
+    gpu_work,
+    gpus,
+    limits,
+    memory,
+    nccl,
+    network,
+    rdma,
+    vllm,
+)
+from verl_node.checks.result import Outcome
 from verl_node.errors import CheckFailed, NodeError, PermissionMissing
 
 # In the order in which a table shows them: node, network, services, data.
 CHECKS: tuple[Check, ...] = (
-    places.run_directory_is_writable,
-    places.run_directory_is_shared,
-    places.home_is_writable,
-    places.temporary_folder_is_writable,
-    places.places_have_room,
+    folders.run_directory_is_writable,
+    folders.run_directory_is_shared,
+    folders.home_is_writable,
+    folders.temporary_folder_is_writable,
+    folders.places_have_room,
     memory.shared_memory_is_large,
     limits.open_files_suffice,
     limits.processes_suffice,
@@ -55,8 +69,8 @@ CHECKS: tuple[Check, ...] = (
     cache.cache_is_kept,
     cache.cache_has_room,
     cache.gated_model_has_a_token,
-    work.gpus_compute_alike,
-    work.gpus_sum_together,
+    gpu_work.gpus_compute_alike,
+    gpu_work.gpus_sum_together,
     vllm.engine_generates,
 )
 BY_NAME = {check.name: check for check in CHECKS}

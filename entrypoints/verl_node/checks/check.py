@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from verl_node.checks.answer import Result
+from verl_node.checks.result import Result
 from verl_node.errors import BadSettings
-from verl_node.settings import Settings
+from verl_node.settings.settings import Settings
 
 OFF, WARN, FAIL = "off", "warn", "fail"
 QUICK_S = 15.0

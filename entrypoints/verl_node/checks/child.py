@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from verl_node import tree
+from verl_node.supervision import process_tree
 
 _LOOK_S = 0.1
 
@@ -46,7 +46,7 @@ def run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    while pids := [*tree.below(process.pid), *([process.pid] if process.poll() is None else [])]:
+    while pids := [*process_tree.below(process.pid), *([process.pid] if process.poll() is None else [])]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from verl_node import platforms
-from verl_node.checks import gpus as of_gpus
-from verl_node.checks import rdma
-from verl_node.fabric import rails
-from verl_node.gpu_state import NoAnswer
-from verl_node.settings import Settings
+from verl_node.checks.node import gpus as of_gpus
+from verl_node.checks.node import rdma
+from verl_node.gpu import platforms
+from verl_node.gpu.status import NoAnswer
+from verl_node.network import rails
+from verl_node.settings.settings import Settings
 
 LIMIT_S = of_gpus.TIMEOUT_S
 MEMINFO = Path("/proc/meminfo")

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from verl_node import doctor
-from verl_node.checks import CHECKS, nodes
+from verl_node.checks import CHECKS, __main__, cluster
 from verl_node.checks.check import Check
 
 _HEADINGS = ("| check | finds | class | limit | threshold |", "|---|---|---|---|---|")
@@ -23,7 +22,7 @@ def written(page: str) -> str:
 
 
 def _login() -> list[Check]:
-    return [check for check in doctor.LOGIN if check.name.startswith("login.")]
+    return [check for check in __main__.LOGIN if check.name.startswith("login.")]
 
 
 def _table(checks: Iterable[Check]) -> str:
@@ -37,7 +36,7 @@ def _table(checks: Iterable[Check]) -> str:
 
 def _questions() -> str:
     rows = [
-        f"| nodes.{question.__name__} | {(question.__doc__ or '').splitlines()[0]} |" for question in nodes.QUESTIONS
+        f"| nodes.{question.__name__} | {(question.__doc__ or '').splitlines()[0]} |" for question in cluster.QUESTIONS
     ]
     return "\n".join(["| check | finds |", "|---|---|", *rows]) + "\n"
 

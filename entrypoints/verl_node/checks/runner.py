@@ -22,10 +22,10 @@ from functools import partial
 from pathlib import Path
 
 from verl_node.checks import facts
-from verl_node.checks.answer import Outcome
 from verl_node.checks.check import FAIL, Check
 from verl_node.checks.facts import Facts
-from verl_node.settings import Settings
+from verl_node.checks.result import Outcome
+from verl_node.settings.settings import Settings
 
 HARD_STOP_S = 30.0
 DEEP_STOP_S = 180.0

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from verl_node.checks.answer import Outcome
-from verl_node.checks.nodes import Report
+from verl_node.checks.cluster import Report
+from verl_node.checks.result import Outcome
 
 _NOT_ASKED = "-"
 _WORDS = {"ok": "ok", "idle": _NOT_ASKED, "warn": "warn", "fail": "FAIL", "permission": "FAIL"}

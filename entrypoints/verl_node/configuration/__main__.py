@@ -19,16 +19,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from verl_node import gpu_use, hub, recipe, releases
-from verl_node.configuration import look
-from verl_node.configuration.choices import installed_engines
+from verl_node.configuration import check
+from verl_node.configuration.check import Look
 from verl_node.configuration.facts import Facts
 from verl_node.configuration.finding import ERROR, NOTE, WARNING, Finding, error, errors, note
-from verl_node.configuration.look import Look
 from verl_node.configuration.model import found as found_here
+from verl_node.configuration.rules.enum_values import installed_engines
 from verl_node.errors import BadTrainingConfig, InputUnavailable, NodeError
-from verl_node.identity import installed
-from verl_node.model import DEMO
+from verl_node.gpu import usage
+from verl_node.inputs import hub
+from verl_node.inputs.model import DEMO
+from verl_node.settings.identity import installed
+from verl_node.training import recipe, releases
 
 _IDLE = 10  # a job forms its cluster meanwhile, and needs its CPUs for that
 
@@ -38,16 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     options = _parse(arguments)
     facts = Facts(
-        gpu_memory=options.gpu_memory or gpu_use.memory_bytes(options.platform),
+        gpu_memory=options.gpu_memory or usage.memory_bytes(options.platform),
         node_memory=options.node_memory,
         wandb=options.wandb,
         engines=installed_engines(),
     )
     if options.save:
         os.nice(_IDLE)
-        seen = look.of_command(options.words, _choices(options.verl), facts)
+        seen = check.of_command(options.words, _choices(options.verl), facts)
         if seen.config is not None:
-            look.save(options.save, seen.config, facts)
+            check.save(options.save, seen.config, facts)
         findings = [*_told(seen.findings), *_told(seen.of_verl())]
     else:
         findings = _by_recipe(options, facts).findings
@@ -80,7 +82,7 @@ def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
     notes = [note("", text) for text in training.notes]
     with ThreadPoolExecutor() as pool:
         fetched = [pool.submit(_fetch, name) for name in training.models]
-        seen = look.of_command(training.argv, _choices(options.verl), facts)
+        seen = check.of_command(training.argv, _choices(options.verl), facts)
         seen.findings.extend(seen.of_verl())
         unseen = [found for one in fetched for found in one.result()]
     if seen.config is None or any(errors(seen.findings)):
@@ -89,7 +91,7 @@ def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
     if made and not found_here(made):
         later = [note("", f"{DEMO} is made by the job: nothing was held against it.")]
     else:
-        later = look.later(seen.config, facts)
+        later = check.later(seen.config, facts)
     return Look([*notes, *seen.findings, *unseen, *later], seen.config)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from verl_node.configuration.finding import Finding, error, errors, warning
-from verl_node.masking import beginning
-from verl_node.overrides import Override, parse
+from verl_node.reporting.masking import beginning
+from verl_node.settings.overrides import Override, parse
 
 # A key that exists is taken for the one that was meant from here on; below, it would be a guess.
 ALIKE = 0.75

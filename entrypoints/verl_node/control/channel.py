@@ -11,7 +11,7 @@ import socket
 import threading
 from typing import Any
 
-from verl_node.wait import Deadline, until
+from verl_node.supervision.waiting import Deadline, until
 
 Message = dict[str, Any]
 

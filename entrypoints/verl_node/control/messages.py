@@ -6,11 +6,11 @@ import time
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from verl_node.checks.answer import Outcome
-from verl_node.checks.nodes import Report
+from verl_node.checks.cluster import Report
+from verl_node.checks.result import Outcome
 from verl_node.errors import CheckFailed
-from verl_node.events import Event
-from verl_node.result import Verdict
+from verl_node.reporting.events import Event
+from verl_node.reporting.verdict import Verdict
 
 Message = dict[str, Any]
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from verl_node import heart
 from verl_node.control.channel import LINE_LIMIT, Channel, Message
 from verl_node.control.messages import Unreadable, count
-from verl_node.wait import Deadline, ended, until
+from verl_node.supervision import heartbeat
+from verl_node.supervision.waiting import Deadline, ended, until
 
 KEPT_LIMIT = 64 << 20
 """Bytes of messages that wait for the other side's receipt: far more than a job sends within any patience."""
@@ -99,10 +99,10 @@ class Session:
         self.local_address, self.remote_address = channel.local_address, channel.remote_address
         self._start(self._read(channel))
         if first:
-            heart.also(self._beat)
+            heartbeat.also(self._beat)
             self._start(self._watch())
         else:
-            self._note(f"the control connection is back after {self._silent * heart.BEAT_S:.0f} s without a sign")
+            self._note(f"the control connection is back after {self._silent * heartbeat.BEAT_S:.0f} s without a sign")
         self._silent, self._problem = 0, ""
 
     async def close(self, wait_s: float = _CLOSE_S) -> None:
@@ -160,9 +160,9 @@ class Session:
         """Count the silence; have a new connection made before the patience is over."""
         retry_s = min(_LATEST_RETRY_S, self._patience_s / 3)
         while not self.end:
-            await asyncio.sleep(heart.BEAT_S)
+            await asyncio.sleep(heartbeat.BEAT_S)
             self._silent += 1
-            silent_s = self._silent * heart.BEAT_S
+            silent_s = self._silent * heartbeat.BEAT_S
             if silent_s >= self._patience_s:
                 why = f" ({self._problem})" if self._problem else ""
                 self._finish(f"it gave no sign of life for {self._patience_s:.0f} s{why}")
@@ -206,7 +206,7 @@ class Session:
             return
         self.end = why
         self._inbox.put_nowait(None)
-        heart.no_longer(self._beat)
+        heartbeat.no_longer(self._beat)
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.drop()

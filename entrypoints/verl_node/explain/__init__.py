@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from verl_node.explain import choice, outcome, rules, scan, sources
+from verl_node.explain import choice, outcome, rules
+from verl_node.explain.logs import scan, sources
 from verl_node.explain.report import Explanation
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from verl_node.errors import BadSettings
 from verl_node.explain import explain
-from verl_node.explain.sources import NothingToRead
+from verl_node.explain.logs.sources import NothingToRead
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

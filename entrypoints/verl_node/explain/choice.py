@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from verl_node.explain import aftermath, endings, scan, unruled
+from verl_node.explain import fallback, first_failure
+from verl_node.explain.logs import recovery, scan
+from verl_node.explain.logs.scan import Hit, Scanned
 from verl_node.explain.outcome import Verdict
 from verl_node.explain.report import Explanation, of_nothing, of_rule, of_verdict
 from verl_node.explain.rules import Rule
-from verl_node.explain.scan import Hit, Scanned
 
 
 def explanation(
@@ -21,12 +22,12 @@ def explanation(
     """
     if verdict and (verdict.sure or verdict.code == 0):
         return of_verdict(verdict) if verdict.code else of_nothing(scanned.hits)
-    hits = [hit for hit in _living(scanned, table) if not aftermath.ended_well(hit)]
-    ending = None if verdict else unruled.of_ending(scanned.logs, hosts, failed=failed)
+    hits = [hit for hit in _living(scanned, table) if not recovery.ended_well(hit)]
+    ending = None if verdict else fallback.of_ending(scanned.logs, hosts, failed=failed)
     if not (ending or verdict or _fatal(scanned, hits)):
         return _whole(of_nothing(scanned.hits), scanned)
     known = failed or _failed(scanned, hits, verdict)
-    grave = [hit for hit in hits if not endings.passing(hit)]
+    grave = [hit for hit in hits if not first_failure.passing(hit)]
     chosen = _choose(grave, verdict, failed=known) or _choose(hits, verdict, failed=known)
     if chosen is None and verdict is not None:
         told = of_verdict(verdict)
@@ -44,7 +45,7 @@ def _whole(told: Explanation, scanned: Scanned) -> Explanation:
 
 def _of_hit(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
     if hit.rule is None:
-        return unruled.of_exception(hit, hosts, consequences)
+        return fallback.of_exception(hit, hosts, consequences)
     return of_rule(hit, hit.rule, hosts, consequences)
 
 
@@ -78,21 +79,23 @@ def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
     kept: list[Hit] = []
     for log in scanned.logs:
         mine = sorted((hit for hit in scanned.hits if hit.log == log), key=lambda hit: hit.offset)
-        went_on = [where for where in map(aftermath.survived, mine) if where is not None]
+        went_on = [where for where in map(recovery.survived, mine) if where is not None]
         kept += scan.again(log, table, max(went_on)) if went_on else mine
     return [hit for hit in kept if hit.rule or not any(rule.find(hit.line) for rule in table)]
 
 
 def _fatal(scanned: Scanned, hits: Sequence[Hit]) -> bool:
     """Tell whether a log says that a process ended badly, in words of its end or by a line that is fatal by itself."""
-    return any(aftermath.ended_badly(log.path) for log in scanned.logs if log.first) or any(map(endings.fatal, hits))
+    return any(recovery.ended_badly(log.path) for log in scanned.logs if log.first) or any(
+        map(first_failure.fatal, hits)
+    )
 
 
 def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:
     return (
         verdict is not None
         or any(hit.rule is None or hit.rule.level != "warning" for hit in hits)
-        or any(aftermath.ended_badly(log.path) for log in scanned.logs if log.first)
+        or any(recovery.ended_badly(log.path) for log in scanned.logs if log.first)
     )
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verl_node.explain import aftermath
-from verl_node.explain.sources import Log, run_dir
+from verl_node.explain.logs import recovery
+from verl_node.explain.logs.sources import Log, run_dir
 
 _LAST_LINE = re.compile(
     rb"(?m)^verdict: (?P<code>\d+) \((?P<stage>[\w-]+) on (?P<host>[^)]*)\): "
@@ -81,7 +81,7 @@ def of(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
             file = run_dir(path) / "result.json"
             return Verdict(told["code"], **words, told=f"{words['cause']} {words['fix']}".strip(), file=str(file))
     for log in logs:
-        found = list(_LAST_LINE.finditer(aftermath.tail(log.path))) if log.first else []
+        found = list(_LAST_LINE.finditer(recovery.tail(log.path))) if log.first else []
         if found:
             words = {name: (value or b"").decode("utf-8", "replace") for name, value in found[-1].groupdict().items()}
             line = found[-1][0].decode("utf-8", "replace")

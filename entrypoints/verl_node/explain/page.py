@@ -6,10 +6,10 @@ import re
 import sys
 from itertools import groupby
 
-from verl_node.explain import classes, places, rules
+from verl_node.explain import classes, rules, stack_parts
 from verl_node.explain.classes import Class
-from verl_node.explain.places import Place
 from verl_node.explain.rules import Rule
+from verl_node.explain.stack_parts import Place
 
 _SHOWN = 160
 _LEVELS = {
@@ -51,7 +51,7 @@ def page() -> str:
     parts = ["## The classes", _CLASSES, "\n".join([*_CLASSES_HEAD, *map(_class, classes.load())])]
     for kind, group in groupby(table, key=lambda rule: rule.kind):
         parts += [f"## {headings[kind]} (`{kind}`)", *map(_entry, group)]
-    return "\n\n".join([*parts, "## What no rule knows", _PLACES, "\n".join([*_HEAD, *map(_row, places.load())])])
+    return "\n\n".join([*parts, "## What no rule knows", _PLACES, "\n".join([*_HEAD, *map(_row, stack_parts.load())])])
 
 
 def _entry(rule: Rule) -> str:

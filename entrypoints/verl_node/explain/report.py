@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl_node.explain import lines
+from verl_node.explain.logs import lines
+from verl_node.explain.logs.scan import Hit
 from verl_node.explain.outcome import Verdict
 from verl_node.explain.rules import Rule
-from verl_node.explain.scan import Hit
-from verl_node.masking import beginning
-from verl_node.printable import printable
+from verl_node.reporting.control_characters import printable
+from verl_node.reporting.masking import beginning
 
 PAGE = "docs/troubleshooting.md"
 _LONGEST = 2000

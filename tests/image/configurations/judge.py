@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow
 import yaml
 from pyarrow import parquet
-from verl_node import recipe, releases
-from verl_node.configuration import look, own
+from verl_node.configuration import check, verl_validation
 from verl_node.configuration.facts import Facts
 from verl_node.configuration.finding import error, errors
 from verl_node.errors import NodeError
+from verl_node.training import recipe, releases
 
 HERE = Path("/cases")
 QWEN2_7B = {
@@ -56,9 +56,9 @@ def judge(case: dict[str, Any]) -> list[str]:
     except NodeError as refused:
         return [error("", refused.cause, refused.fix).sentence()]
     facts = Facts(**case.get("facts", {}))
-    seen = look.of_command(training.argv, releases.load(verl).choices, facts)
+    seen = check.of_command(training.argv, releases.load(verl).choices, facts)
     seen.findings.extend(seen.of_verl())
-    more = look.later(seen.config, facts) if seen.config is not None and not any(errors(seen.findings)) else []
+    more = check.later(seen.config, facts) if seen.config is not None and not any(errors(seen.findings)) else []
     return [one.sentence() for one in (*seen.findings, *more)]
 
 
@@ -68,4 +68,5 @@ kinds = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
 cases = {name: case for kind in kinds.values() for name, case in kind.items()}
 with ProcessPoolExecutor(2) as pool:  # a composition takes Hydra half a second
     told = dict(zip(cases, pool.map(judge, cases.values(), chunksize=4)))
-print(json.dumps({"told": told, "registered": {key: own.registered(key) for key in own.REGISTRIES}}))  # noqa: T201
+registered = {key: verl_validation.registered(key) for key in verl_validation.REGISTRIES}
+print(json.dumps({"told": told, "registered": registered}))  # noqa: T201

@@ -21,12 +21,12 @@ import pytest
 import standin
 from docker import DockerClient
 
-from images import daemon as engine
-from images.catalog import Catalog
-from images.spec import ImageSpec
+from images.catalog.catalog import Catalog
+from images.catalog.spec import ImageSpec
+from images.engine import daemon as engine
 from tests.image.conftest import PASSED_BEFORE, small
+from tests.support.paths import CHECKOUT
 
-CHECKOUT = Path(__file__).parents[3]
 CODE = ("images", "tests/image", "tests/conftest.py", "dockerfiles")
 CATALOG = Catalog.read()
 PASSED = pytest.StashKey[Path]()

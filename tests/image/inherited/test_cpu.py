@@ -13,7 +13,7 @@ from docker import DockerClient
 from docker.errors import ContainerError
 from packaging.utils import canonicalize_name
 
-from images.listing import space
+from images.contents.table import space
 from tests.image.inherited.conftest import Subject
 from tests.image.inherited.inside import said
 

@@ -9,7 +9,7 @@ import pytest
 from docker import DockerClient
 from docker.errors import ContainerError
 
-from images.render import revision
+from images.context.render import revision
 from tests.image.inherited.conftest import Subject
 from tests.image.inherited.inside import NOBODY, said
 

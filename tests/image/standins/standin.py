@@ -11,11 +11,11 @@ from pathlib import Path
 
 import stub_wheel
 
-from images import base
-from images.catalog import Catalog
-from images.engine import choose
-from images.process import run
-from images.site import Site
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+from images.engine import base_image
+from images.engine.client import choose
+from images.host.process import run
 
 FILES = Path(__file__).parent
 # Name and version of the stubs: of the form that the real bases' packages have.
@@ -49,7 +49,7 @@ def ensure(variant: str) -> str:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as private:
         stage(variant, spec.python, Path(folder))
         secrets = Site.here().secrets(spec, Path(private))
-        arguments = ["--tag", reference, "--build-arg", f"BASE={base.ensure()}", *secrets, folder]
+        arguments = ["--tag", reference, "--build-arg", f"BASE={base_image.ensure()}", *secrets, folder]
         run(engine.build_argv(arguments), engine.environment)
     return reference
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.supervised import Job
+from tests.support.supervised import Job
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.shell.supervised import Job
+from tests.support.supervised import Job
 
 RECIPE = """\
 platform: cpu

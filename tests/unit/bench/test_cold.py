@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from images import lock
-from images.catalog import Catalog
-from tests.image import services
+from images.catalog.catalog import Catalog
+from images.pins import locks
+from tests.support import services
 
 FILES = {
     "antlr4-python3-runtime": "antlr4-python3-runtime-4.9.3.tar.gz",  # as PyPI has it, with hyphens
@@ -26,7 +26,7 @@ def test_a_file_is_that_of_its_package(name: str, file: str) -> None:
 
 
 def test_a_locks_only_source_archive_is_one_of_them() -> None:
-    assert "antlr4-python3-runtime" in lock.locked(Catalog.read().find("cpu"))
+    assert "antlr4-python3-runtime" in locks.locked(Catalog.read().find("cpu"))
 
 
 def test_pip_finds_a_source_archive_with_hyphens_in_its_name(tmp_path: Path) -> None:

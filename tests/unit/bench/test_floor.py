@@ -1,4 +1,4 @@
-"""bench/floor.py makes a cluster by hand, takes Ray's time and CPU seconds from it, and leaves nothing behind."""
+"""bench/launch/floor.py makes a cluster by hand, measures Ray's time and CPU seconds, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from bench.floor import TIMED, ByHand, Start, by_hand, verdict
-from bench.launch_vs_guide import Launch, report
+from bench.launch.floor import TIMED, ByHand, Start, by_hand, verdict
+from bench.launch.launch_vs_guide import Launch, report
 from slurm.errors import CommandFailed
 from slurm.testbed.cluster import Cluster
 from slurm.testbed.hosts import Output

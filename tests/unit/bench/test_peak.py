@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import peak
-from images import disk
-from images.catalog import Catalog
-from images.daemon import Inspected
+from bench.images import peak
+from images.builds import disk
+from images.catalog.catalog import Catalog
+from images.engine.daemon import Inspected
 
 # A build of verl.cpu 0.9.1 from nothing left this above its base of 117 MB (report of 2026-11-22): what is reckoned
 # has to hold it and the wheel of torch that BuildKit keeps from the context, and be no more than half as much again.

@@ -1,4 +1,4 @@
-"""bench/standin_ray.py takes Ray's place for verl_node's own driver, takes its time, and fails when it is asked to."""
+"""bench/launch/standin_ray.py replaces Ray for verl_node's own driver, takes its time, and fails on request."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.supervised import free_ports
+from tests.support.paths import CHECKOUT
+from tests.support.supervised import free_ports
 
-CHECKOUT = Path(__file__).parents[3]
 TIMES = {"STANDIN_RAY_HEAD_S": "0.4", "STANDIN_RAY_GCS_S": "0.2", "STANDIN_RAY_JOIN_S": "0.3"}
 
 
@@ -43,7 +43,7 @@ def test_the_driver_sees_the_cluster_when_rays_times_are_over(environ: dict[str,
     head = ["--head", "--node-ip-address=127.0.0.2", f"--port={gcs.split(':')[1]}"]
     with ray(environ, *head), ray(late, f"--address={gcs}", "--node-ip-address=127.0.0.3", host="n2"):
         order = json.dumps({"gcs": gcs, "nodes": ["127.0.0.2", "127.0.0.3"], "gpus": 2})
-        argv = [sys.executable, "-m", "verl_node.cluster"]
+        argv = [sys.executable, "-m", "verl_node.ray_node.driver_main"]
         said = subprocess.run(argv, env=environ, input=order, capture_output=True, text=True, check=True, timeout=20)
     whole, tasks = (json.loads(line) for line in said.stdout.splitlines()[-2:])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from verl_node.settings import Settings
-from verl_node.variables import LEAST_PATIENCE_S
+from verl_node.settings.parsing import LEAST_PATIENCE_S
+from verl_node.settings.settings import Settings
 
 from slurm.errors import SlurmError
 from tests.faults.chaos import chosen, to_survive

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from images import registry
-from images.registry import DOCKER_MANIFEST, Repository
-from tests.unit.images.fake_registry import SUBJECT, FakeRegistry, running
+from images.registry import client
+from images.registry.client import DOCKER_MANIFEST, Repository
+from tests.support.fake_registry import SUBJECT, FakeRegistry, running
 
 
 @pytest.fixture
 def engine_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What `docker info` says of one registry without TLS; docker's logins are those of ``tmp_path``."""
     settings = {"RegistryConfig": {"IndexConfigs": {"plain.example:5000": {"Secure": False}}}}
-    monkeypatch.setattr(registry, "daemon", lambda: SimpleNamespace(info=lambda: settings))
+    monkeypatch.setattr(client, "daemon", lambda: SimpleNamespace(info=lambda: settings))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
 
 

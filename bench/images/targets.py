@@ -1,0 +1,34 @@
+"""Builds TARGETS renamed copies of verl.cpu in a new process of bench/images/builds.py; unchanged ones are skipped.
+
+It loads what `./run build --all` loads.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import start  # noqa: F401  Invoke as ./run loads it
+import tasks
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+
+TARGETS = 20
+NAMES = [f"bench-{number}" for number in range(TARGETS)]
+
+
+def main(base_reference: str) -> None:
+    gc.enable()
+    catalog = Catalog.here()
+    cpu = catalog.find("cpu")
+    specs = [replace(cpu, variant=name, base=base_reference, base_made="") for name in NAMES]
+    outcomes = tasks.build_all.build_all(specs, Site.here(), catalog, progress="quiet")
+    tasks.say(tasks.scheduler.summary(outcomes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

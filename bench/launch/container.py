@@ -1,0 +1,48 @@
+"""The machine of bench/launch/crowd.py as one container of a docker engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import docker
+
+from slurm.testbed import compose
+from slurm.testbed.hosts import Host
+
+IMAGE = "verljob-bench-host"
+FOLDER = Path(__file__).parent / "host"
+
+
+class Container(Host):
+    """A container of bench/launch/host, whose cluster of ``nodes`` nodes starts with it."""
+
+    def __init__(self, nodes: int, base: str) -> None:
+        """Build the image on that of the rehearsal cluster's login node, and start it."""
+        engine = docker.from_env(timeout=compose.PATIENCE_S)
+        compose.build_images(base)
+        build = [compose.docker_command(), "build", "--quiet", "--tag", IMAGE, str(FOLDER)]
+        compose.run(build, {"DOCKER_BUILDKIT": "1"})
+        container = engine.containers.run(
+            IMAGE,
+            [str(nodes)],
+            detach=True,
+            hostname="login",
+            cap_add=["ALL"],
+            cap_drop=["SYS_RESOURCE"],
+            security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+            shm_size="2g",
+        )
+        super().__init__("login", container, engine.api)
+
+    def said(self) -> str:
+        """The last lines of its daemons."""
+        return str(self.container.logs(tail=30).decode())
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all that has run in it."""
+        stats = self._api.stats(self.container.id, stream=False, one_shot=True)
+        return float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
+
+    def down(self) -> None:
+        """Remove it and all that is in it."""
+        self.container.remove(force=True, v=True)

@@ -1,0 +1,1 @@
+"""The checks of one node, a module a matter."""

@@ -1,0 +1,141 @@
+"""Hugging Face's cache: one place, writable, with locks that work and room for a model."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from verl_node.checks.check import check
+from verl_node.checks.node import folders
+from verl_node.checks.result import OK, Result
+from verl_node.settings.settings import Settings
+
+MOUNTS = Path("/proc/self/mountinfo")
+_MEMORY = ("tmpfs", "ramfs")
+# Families whose models the hub hands out to accounts that accepted their terms.
+_GATED = ("meta-llama/", "google/gemma-", "mistralai/", "CohereForAI/", "CohereLabs/", "bigcode/starcoder")
+_LIMIT_S = 10.0  # of a network file system that is slow
+
+
+def home(settings: Settings) -> Path:
+    """Return HF_HOME as the libraries see it."""
+    return Path(settings.environ.get("HF_HOME", "") or settings.home / ".cache" / "huggingface")
+
+
+@check("hf-cache")
+def cache_is_one_place(settings: Settings, gpus: int) -> Result:
+    """TRANSFORMERS_CACHE and HF_HUB_CACHE are HF_HOME/hub: with another value models are fetched twice."""
+    hub = home(settings) / "hub"
+    for name in ("TRANSFORMERS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        given = settings.environ.get(name, "")
+        if given and os.path.realpath(given) != os.path.realpath(hub):
+            return Result(
+                "warn",
+                f"{name} is {given}, and HF_HOME {hub.parent}: each library looks into its own.",
+                f"Unset {name}, or set it to {hub}.",
+                str(hub),
+            )
+    return OK
+
+
+@check("hf-cache", limit_s=_LIMIT_S)
+def cache_is_writable(settings: Settings, gpus: int) -> Result:
+    """HF_HOME, its hub folder, its locks and the job's model belong to, or can be written by, this account."""
+    for folder in (home(settings), *_inside(settings)):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            owner = folder.stat().st_uid
+            return Result(
+                "permission",
+                f"{folder} belongs to uid {owner} and cannot be written by uid {os.getuid()}.",
+                f"As its owner: chown -R {os.getuid()} {folder}; or set HF_HOME to a folder of yours.",
+                "read, write and search",
+            )
+    return OK
+
+
+@check("hf-cache", limit_s=_LIMIT_S)
+def cache_has_locks(settings: Settings, gpus: int) -> Result:
+    """flock works in HF_HOME: huggingface_hub locks each file that it fetches; some Lustre and NFS mounts cannot."""
+    folder = next((place for place in (home(settings), *home(settings).parents) if place.is_dir()), Path("/"))
+    if not os.access(folder, os.W_OK):
+        return OK  # the others tell
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return Result(
+                "fail",
+                f"flock in {folder} ({_mount(folder)[1]}) fails: {error.strerror}.",
+                "Mount it with -o flock (Lustre) or a lock daemon (NFS), or set HF_HOME to another file system.",
+                "a file system with locks",
+            )
+    return OK
+
+
+@check("hf-cache", severity="warn", limit_s=_LIMIT_S)
+def cache_is_kept(settings: Settings, gpus: int) -> Result:
+    """HF_HOME lies on a disk that outlives the container, which has room."""
+    folder = home(settings)
+    target, kind = _mount(folder)
+    if (kind in _MEMORY or (kind == "overlay" and target == "/")) and not settings.by_hand:
+        return Result(
+            "warn",
+            f"HF_HOME {folder} is on {kind} ({target}), which goes with the container or the node.",
+            "Set HF_HOME to a folder on a file system that all nodes share.",
+            "a disk",
+        )
+    return OK
+
+
+@check("hf-cache", threshold=16.0, severity="warn", limit_s=_LIMIT_S)
+def cache_has_room(settings: Settings, gpus: int, least_gib: float) -> Result:
+    """HF_HOME has room and inodes for a model, unless the model is a folder of its own."""
+    told = "" if settings.model.startswith("/") else folders.full(home(settings), least_gib)
+    if not told:
+        return OK
+    return Result("warn", told, "Set HF_HOME to a folder on a disk with room.", f"{least_gib:g} GiB")
+
+
+@check("hf-cache", severity="warn")
+def gated_model_has_a_token(settings: Settings, gpus: int) -> Result:
+    """A model that the hub gates is in the cache, or there is a token to fetch it with."""
+    model, environ = settings.model, settings.environ
+    if not model.startswith(_GATED) or _copy(settings).is_dir():
+        return OK
+    files = [environ.get("HF_TOKEN_PATH", ""), str(home(settings) / "token")]
+    if environ.get("HF_TOKEN") or any(file and os.access(file, os.R_OK) for file in files):
+        return OK
+    return Result(
+        "warn",
+        f"{model} is gated on the hub, not in {home(settings)}, and there is no token.",
+        "Accept its terms on the hub and export HF_TOKEN before sbatch.",
+        "HF_TOKEN",
+    )
+
+
+def _inside(settings: Settings) -> Iterator[Path]:
+    hub = home(settings) / "hub"
+    yield from (hub, hub / ".locks", home(settings) / "datasets")
+    if settings.model and not settings.model.startswith(("/", "demo:")):
+        copy = _copy(settings)
+        yield from (copy, hub / ".locks" / copy.name)
+
+
+def _copy(settings: Settings) -> Path:
+    return home(settings) / "hub" / f"models--{settings.model.replace('/', '--')}"
+
+
+def _mount(folder: Path) -> tuple[str, str]:
+    """Return the mount point that a folder lies under and its kind of file system (proc_pid_mountinfo(5))."""
+    real = os.path.realpath(folder)
+    best = ("", "unknown")
+    for line in filter(None, MOUNTS.read_text().split("\n")):
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best[0]):
+            best = (point, after.split()[0])
+    return best

@@ -1,0 +1,56 @@
+"""Ray's debuggers: of the two one at most, with what it needs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from verl_node import versions
+from verl_node.checks.check import check
+from verl_node.checks.result import OK, Result
+from verl_node.settings.identity import installed
+from verl_node.settings.parsing import DISTRIBUTED
+from verl_node.settings.settings import Settings
+
+_LEAST_RAY = (2, 40)  # what verl's own guide asks for; the VS Code extension speaks to 2.39 and later
+
+
+@check("debug-logs")
+def one_debugger_is_on(settings: Settings, gpus: int) -> Result:
+    """RAY_DEBUG=legacy has what RAY_DEBUG_POST_MORTEM=1 stops wait for `ray debug` (ray/util/rpdb.py)."""
+    if not settings.debug and settings.environ.get("RAY_DEBUG") == "legacy" and _post_mortem(settings):
+        return Result(
+            "fail",
+            "RAY_DEBUG=legacy and RAY_DEBUG_POST_MORTEM=1: what fails waits for `ray debug`, not for VS Code.",
+            "Unset one of them: RAY_DEBUG for VS Code's debugger, RAY_DEBUG_POST_MORTEM for `ray debug`.",
+            "one of them",
+        )
+    return OK
+
+
+@check("debug-logs")
+def debugger_has_what_it_needs(settings: Settings, gpus: int) -> Result:
+    """Ray's distributed debugger has Ray 2.40 or later and debugpy, in the image's own Python."""
+    by_hand = settings.environ.get("RAY_DEBUG", "1" if _post_mortem(settings) else "") == "1"
+    if not (settings.debug == DISTRIBUTED or (by_hand and not settings.debug)):
+        return OK
+    ray = installed("ray")
+    if ray and versions.parse(ray) < _LEAST_RAY:
+        return Result(
+            "fail",
+            f"Ray {ray} is too old for its distributed debugger.",
+            "Use launch.sh --debug legacy.",
+            "Ray 2.40 or later",
+        )
+    if find_spec("debugpy") is None:
+        return Result(
+            "fail",
+            "debugpy is not installed here, and a breakpoint of Ray's debugger needs it.",
+            "Use an image of this toolkit, or pip install debugpy; launch.sh --debug legacy does without.",
+            "debugpy",
+        )
+    return OK
+
+
+def _post_mortem(settings: Settings) -> bool:
+    """Any other value is none for Ray."""
+    return settings.environ.get("RAY_DEBUG_POST_MORTEM", "0") == "1"

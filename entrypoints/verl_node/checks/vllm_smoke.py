@@ -1,0 +1,78 @@
+"""`python3 -m verl_node.checks.vllm_smoke GPUS FILE`: generates with vLLM on the smallest model that it takes.
+
+A process of its own, since vLLM starts others and may never answer. The model is two layers without weights or a
+tokenizer: nothing is fetched, and what is tried is vLLM itself, its kernels, its memory and the GPUs together.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from verl_node.reporting.verdict import write_by_rename
+
+TOKENS = 8
+_PROMPT = list(range(10, 18))
+_CONTEXT = 64
+_SHARE = 0.1  # of a GPU's memory: that of 16 GB and more holds the model, CUDA and a cache in it
+_HEADS = 8  # of 64 each, which every attention of vLLM takes; they divide by 1, 2, 4 and 8 GPUs
+_CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "vocab_size": 1024,
+    "hidden_size": 64 * _HEADS,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 2,
+    "num_attention_heads": _HEADS,
+    "num_key_value_heads": _HEADS,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def main() -> int:
+    """Leave FILE, one object of JSON; vLLM's own exceptions end it. Nobody waits for its end, which takes time, too."""
+    gpus, file = int(sys.argv[1]), Path(sys.argv[2])
+    if importlib.util.find_spec("verl") is not None:
+        importlib.import_module("verl")  # with what VERL_USE_EXTERNAL_MODULES names, as in a worker
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))
+        write_by_rename(file, json.dumps(generate(importlib.import_module("vllm"), folder, gpus)))
+    return 0
+
+
+def generate(vllm: Any, model: str, gpus: int) -> dict[str, Any]:
+    """Return the seconds of the start and of the generation, how many tokens came, and over how many GPUs."""
+    together = max(size for size in (1, 2, 4, 8) if size <= max(1, gpus))
+    began = time.monotonic()
+    engine = vllm.LLM(
+        model=model,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        max_model_len=_CONTEXT,
+        max_num_batched_tokens=_CONTEXT,
+        max_num_seqs=1,
+        tensor_parallel_size=together,
+        gpu_memory_utilization=_SHARE,
+        enforce_eager=True,
+    )
+    started = time.monotonic()
+    asked = vllm.SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True, detokenize=False)
+    answers = engine.generate([{"prompt_token_ids": _PROMPT}], asked)
+    return {
+        "version": str(getattr(vllm, "__version__", "unknown")),
+        "gpus": together,
+        "start_s": round(started - began, 1),
+        "generate_s": round(time.monotonic() - started, 2),
+        "tokens": len(answers[0].outputs[0].token_ids),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Reading logs: lines, tracebacks, the first failure."""

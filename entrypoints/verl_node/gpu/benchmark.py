@@ -1,0 +1,88 @@
+"""`python3 -m verl_node.gpu.benchmark compute|reduce`: works with all GPUs of this node, and prints one line of JSON.
+
+A process of its own: it imports torch, which takes seconds, and may be killed with all that it started.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from typing import Any
+
+_SIDE = 8192  # of the matrices: 1.1e12 operations, half a second of any GPU that trains
+_ROUNDS = 10
+_WARM_ROUNDS = 5  # NCCL opens its channels with the first sums: after one alone two H200s seem to have half of theirs
+_BYTES = 256 << 20  # NCCL reaches its bandwidth from some 100 MB on (nccl-tests)
+
+
+def main() -> int:
+    """Do what the word says; torch's own exceptions end it."""
+    import torch
+
+    print(json.dumps(compute(torch) if sys.argv[1] == "compute" else reduce(torch)), flush=True)  # noqa: T201
+    return 0
+
+
+def compute(torch: Any) -> dict[str, Any]:
+    """Multiply matrices on every GPU, all at once as training does; ``tflops`` of each, and whether it is right.
+
+    Every entry of ones times ones is the side's length, which bfloat16 holds exactly as a power of two.
+    """
+    count = torch.cuda.device_count()
+    ones = [torch.ones(_SIDE, _SIDE, dtype=torch.bfloat16, device=f"cuda:{gpu}") for gpu in range(count)]
+    products = [one @ one for one in ones]
+    for gpu in range(count):
+        torch.cuda.synchronize(gpu)
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    for gpu, (one, (begin, end)) in enumerate(zip(ones, events)):
+        with torch.cuda.device(gpu):
+            begin.record()
+            for _ in range(_ROUNDS):
+                torch.matmul(one, one, out=products[gpu])
+            end.record()
+    for gpu in range(count):
+        torch.cuda.synchronize(gpu)
+    operations = 2 * _SIDE**3 * _ROUNDS
+    return {
+        "tflops": [round(operations / (begin.elapsed_time(end) * 1e9), 1) for begin, end in events],
+        "right": [bool((product == _SIDE).all()) for product in products],
+    }
+
+
+def reduce(torch: Any) -> dict[str, Any]:
+    """Sum a tensor over all GPUs of the node by NCCL or RCCL; ``gbps`` is the bus bandwidth of nccl-tests."""
+    count = torch.cuda.device_count()
+    with tempfile.NamedTemporaryFile() as meeting:
+        context = torch.multiprocessing.get_context("spawn")
+        answers = context.SimpleQueue()
+        arguments = (count, f"file://{meeting.name}", answers)
+        torch.multiprocessing.spawn(_rank, args=arguments, nprocs=count, join=True)
+    found = [answers.get() for _ in range(count)]
+    return {"gbps": round(min(gbps for gbps, _ in found), 1), "right": all(right for _, right in found)}
+
+
+def _rank(rank: int, count: int, meeting: str, answers: Any) -> None:
+    import torch
+    import torch.distributed as group
+
+    torch.cuda.set_device(rank)
+    group.init_process_group("nccl", init_method=meeting, rank=rank, world_size=count)
+    tensor = torch.full((_BYTES // 4,), float(rank + 1), device="cuda")
+    group.all_reduce(tensor)
+    right = bool((tensor == count * (count + 1) / 2).all())
+    for _ in range(_WARM_ROUNDS):
+        group.all_reduce(tensor)
+    torch.cuda.synchronize()
+    began = time.monotonic()
+    for _ in range(_ROUNDS):
+        group.all_reduce(tensor)
+    torch.cuda.synchronize()
+    seconds = (time.monotonic() - began) / _ROUNDS
+    answers.put((_BYTES / seconds * 2 * (count - 1) / count / 1e9, right))
+    group.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""GSM8K (Cobbe et al. 2021) as verl's examples/data_preprocess/gsm8k.py makes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from verl_node.inputs.data import row
+
+SOURCE = "openai/gsm8k"  # verl chooses its scorer by this name
+INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+_ANSWER = re.compile(r"#### (-?[0-9.,]+)")
+
+
+def rows(split: str, raw_rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """verl's rows for raw rows of question and answer; the ground truth is the number after `####` without commas.
+
+    Raises:
+        InputUnavailable: A row has no such number.
+    """
+    return [_row(split, index, raw["question"], raw["answer"]) for index, raw in enumerate(raw_rows)]
+
+
+def _row(split: str, index: int, question: str, answer: str) -> dict[str, Any]:
+    number = _ANSWER.search(answer)
+    if not number:
+        raise row.lacks("gsm8k", split, index, "number after '####'")
+    truth, asked = number[1].replace(",", ""), f"{question} {INSTRUCTION}"
+    return row.of_math(SOURCE, asked, truth, split=split, index=index, answer=answer, question=question)

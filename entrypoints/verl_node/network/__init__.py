@@ -1,0 +1,1 @@
+"""Addresses and the fabric between nodes."""

@@ -1,0 +1,1 @@
+"""The life of a node, as the head or as a worker."""

@@ -1,0 +1,1 @@
+"""Ray on one node: its flags, environment, processes and driver."""

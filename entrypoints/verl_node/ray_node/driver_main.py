@@ -1,0 +1,99 @@
+"""`python3 -m verl_node.ray_node.driver_main`: looks at the cluster as a driver does, in a process of its own.
+
+The supervisor never imports Ray. This process does, while Ray starts, and waits for one line of JSON: the address of
+the GCS, those of all nodes, this one first, and the GPUs of each. Then it joins the cluster as a driver, reports as
+lines of JSON which nodes are alive until all of them are, runs an actor with all GPUs on each and reports what it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from verl_node.gpu.visible_devices import MASKS
+
+_POLL_S = 0.2
+
+
+def main() -> int:
+    """Report until the cluster is whole and every node ran an actor; 0. Whoever started us ends us at the deadline."""
+    import ray  # before it is needed: it takes seconds
+
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    order = json.loads(line)
+    ray.init(address=order["gcs"], _node_ip_address=order["nodes"][0], log_to_driver=False, logging_level="ERROR")
+    alive = _wait_for(ray, order["nodes"], order["gpus"])
+    _report("whole", nodes=[_seen(node) for node in alive])
+    _report("tasks", nodes=_run_everywhere(ray, alive))
+    ray.shutdown()
+    return 0
+
+
+def _wait_for(ray: Any, wanted: Sequence[str], gpus: int) -> list[dict[str, Any]]:
+    """Poll until every wanted address is alive with its GPUs; a dead entry of the same address does not count."""
+    before: list[str] | None = None
+    while True:
+        alive = [node for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] in wanted]
+        fit = [node for node in alive if _gpus(node) == gpus]
+        here = sorted(node["NodeManagerAddress"] for node in fit)
+        if here != before:
+            _report("alive", addresses=here, nodes=[_seen(node) for node in alive])
+            before = here
+        if set(here) == set(wanted):
+            return fit
+        time.sleep(_POLL_S)
+
+
+def _run_everywhere(ray: Any, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    actors = [
+        ray.remote(Scout)
+        .options(
+            num_cpus=0,
+            num_gpus=_gpus(node),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        )
+        .remote()
+        for node in nodes
+    ]
+    looks = [actor.look.remote(node["NodeManagerAddress"]) for actor, node in zip(actors, nodes)]
+    return list(ray.get(looks))
+
+
+class Scout:
+    """An actor with all GPUs of its node, as verl's workers together are: Ray has set its mask."""
+
+    def look(self, address: str) -> dict[str, Any]:
+        """Return what a Ray worker process of that node sees."""
+        return {
+            "address": address,
+            "host": socket.gethostname(),
+            "python": sys.version.split()[0],
+            "pid": os.getpid(),
+            "masks": {name: os.environ[name] for name in MASKS if name in os.environ},
+        }
+
+
+def _seen(node: dict[str, Any]) -> dict[str, Any]:
+    resources = node["Resources"]
+    return {"address": node["NodeManagerAddress"], "gpus": _gpus(node), "cpus": int(resources.get("CPU", 0))}
+
+
+def _gpus(node: dict[str, Any]) -> int:
+    return int(node["Resources"].get("GPU", 0))
+
+
+def _report(kind: str, **fields: Any) -> None:
+    print(json.dumps({"kind": kind, **fields}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a node writes: events, verdict, masked output."""

@@ -1,0 +1,41 @@
+"""What a node that has not said hello left in the run directory, where the head sees it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from verl_node.reporting import files, masking
+
+_WORD_BYTES = 8192
+_WORD_LENGTH = 200
+
+
+def folder(run_dir: Path, number: int, host: str) -> Path:
+    """Return a node's folder in the run directory; node.sh makes it."""
+    return run_dir / "nodes" / f"{number}-{host}"
+
+
+class Traces:
+    """The folders of the nodes in the run directory; by hand, or where it is not shared, there is nothing in them."""
+
+    def __init__(self, run_dir: Path | None, hosts: Sequence[str]) -> None:
+        self._folders = {
+            number: folder(run_dir, number, host) for number, host in enumerate(hosts) if run_dir is not None
+        }
+
+    def bringing(self, numbers: Iterable[int]) -> bool:
+        """Tell whether one of these nodes is still at its image: node.sh keeps a file `bringing` for that long."""
+        return any((self._folders[number] / "bringing").exists() for number in numbers if number in self._folders)
+
+    def last_word(self, number: int) -> str:
+        """Return the last line of the node's log, masked, and of that 200 characters; empty where there is none."""
+        try:
+            with files.opened(self._folders[number] / "node.log") as log:
+                before = max(0, log.seek(0, 2) - _WORD_BYTES)
+                log.seek(before)
+                text = log.read().decode("utf-8", "replace")
+        except (KeyError, OSError):
+            return ""
+        lines = (masking.rest(text) if before else masking.masked(text)).splitlines()
+        return next((line.strip()[-_WORD_LENGTH:] for line in reversed(lines) if line.strip()), "")

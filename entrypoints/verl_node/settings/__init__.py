@@ -1,0 +1,1 @@
+"""What a node reads from its environment and from Slurm."""

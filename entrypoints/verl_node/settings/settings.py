@@ -1,0 +1,161 @@
+"""Everything that a node is told, out of the environment: no other module of the supervisor reads that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from verl_node.errors import BadSettings
+from verl_node.network import address
+from verl_node.settings import parsing
+from verl_node.settings.allocation import Allocation, number
+from verl_node.settings.ports import HeadPorts, parse_block
+from verl_node.supervision.hang import HangPolicy
+
+# By hand nothing is reserved: Ray's own defaults for the head, and blocks below every common ephemeral range.
+_HEAD_PORTS = "6380,6379,8265"
+_PORT_BLOCK = "20000-20511"
+_WANDB_WITHOUT_KEY = ("offline", "dryrun", "disabled")
+_WANDB_HOST = "api.wandb.ai"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What this node is told; docs/flow.md gives the variables. Times in seconds, memory in bytes."""
+
+    allocation: Allocation
+    platform: str
+    image: str
+    image_digest: str
+    head_node: str
+    head_address: str
+    node_address: str
+    head_ports: HeadPorts
+    port_block: tuple[int, int]
+    token: bytes
+    token_file: Path | None
+    secrets: tuple[str, ...]
+    dashboard: str
+    debug: str
+    lease: Path | None
+    out_dir: Path
+    run_dir: Path | None
+    checkpoints: Path | None
+    shared_folders: bool
+    recipe: str
+    overrides: tuple[str, ...]
+    attempt: int
+    memory_bytes: int | None
+    home: Path
+    ray_temp_dir: Path
+    join_timeout_s: float
+    ray_timeout_s: float
+    pull_timeout_s: float
+    prepare_timeout_s: float
+    silence_s: float
+    stall_s: float
+    hang: HangPolicy
+    data_dir: Path
+    data_source: Path | None
+    model: str
+    verl_checkout: Path | None
+    checks: str
+    doctor: str
+    host_phases: Mapping[str, float]
+    by_hand: bool
+    joins: bool
+    environ: Mapping[str, str]
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+        """Read the environment of the container. Raises BadSettings."""
+        allocation = Allocation.from_variables(environ)
+        token = parsing.token(environ.get("VERLJOB_TOKEN_FILE", ""))
+        home = Path(environ.get("HOME", "") or "/")
+        return cls(
+            allocation=allocation,
+            platform=environ.get("VERLJOB_PLATFORM", "cpu"),
+            image=environ.get("VERLJOB_IMAGE", ""),
+            image_digest=environ.get("VERLJOB_IMAGE_DIGEST", ""),
+            head_node=environ.get("VERLJOB_HEAD_NODE", "") or "".join(allocation.hosts[:1]),
+            head_address=environ.get("VERLJOB_HEAD_ADDRESS", ""),
+            node_address=environ.get("VERLJOB_NODE_ADDRESS", ""),
+            head_ports=HeadPorts.parse(environ.get("VERLJOB_HEAD_PORTS", "") or _HEAD_PORTS),
+            port_block=parse_block(environ.get("VERLJOB_PORT_BLOCK", "") or _PORT_BLOCK),
+            token=token,
+            token_file=parsing.path(environ, "VERLJOB_TOKEN_FILE"),
+            secrets=(token.decode("utf-8", "replace"), *parsing.secrets(environ)),
+            dashboard=parsing.dashboard(environ.get("VERLJOB_DASHBOARD", "")),
+            debug=parsing.debug(environ.get("VERLJOB_DEBUG", "")),
+            lease=parsing.path(environ, "VERLJOB_LEASE"),
+            out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
+            run_dir=parsing.path(environ, "VERLJOB_RUN_DIR"),
+            checkpoints=parsing.path(environ, "VERLJOB_CHECKPOINTS"),
+            shared_folders=environ.get("VERLJOB_SHARED_FOLDERS", "") == "1",
+            recipe=environ.get("VERLJOB_RECIPE", "") or "cluster",
+            overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").split("\n") if line.strip()),
+            attempt=number(environ, "VERLJOB_ATTEMPT", 1),
+            memory_bytes=number(environ, "VERLJOB_MEMORY_BYTES", 0) or None,
+            home=home,
+            ray_temp_dir=Path(environ.get("VERLJOB_RAY_TEMP_DIR", "") or "/tmp/ray"),  # noqa: S108  private to the job
+            join_timeout_s=number(environ, "VERLJOB_JOIN_TIMEOUT_S", 600),
+            ray_timeout_s=number(environ, "VERLJOB_RAY_TIMEOUT_S", 180),
+            pull_timeout_s=number(environ, "VERLJOB_PULL_TIMEOUT_S", 1800),
+            prepare_timeout_s=number(environ, "VERLJOB_PREPARE_TIMEOUT_S", 7200),
+            silence_s=parsing.patience(environ, "VERLJOB_SILENCE_S", 60),
+            stall_s=parsing.patience(environ, "VERLJOB_STALL_S", 20),
+            hang=parsing.hang(environ),
+            data_dir=parsing.path(environ, "VERLJOB_DATA") or home / ".cache" / "verljob",
+            data_source=parsing.path(environ, "VERLJOB_DATA_SOURCE"),
+            model=environ.get("VERLJOB_MODEL", ""),
+            verl_checkout=parsing.path(environ, "VERLJOB_VERL"),
+            checks=environ.get("VERLJOB_CHECKS", ""),
+            doctor=parsing.doctor(environ.get("VERLJOB_DOCTOR", "")),
+            host_phases=parsing.host_phases(environ),
+            by_hand=not allocation.job_id,
+            joins=allocation.node_id > 0,
+            environ=dict(environ),
+        )
+
+    def headed_by_hand(self, *, nodes: int | None, gpus: int | None) -> Settings:
+        """Return the settings of `node --head`: this node leads a cluster of ``nodes``, itself included."""
+        self._only_by_hand("--head")
+        allocation = replace(self.allocation, nodes=nodes or 1, gpus=self.allocation.gpus if gpus is None else gpus)
+        return replace(self, allocation=allocation)
+
+    def joined_by_hand(self, head: str, *, gpus: int | None) -> Settings:
+        """Return the settings of `node --join HOST:PORT`; the head will tell the rest."""
+        self._only_by_hand("--join")
+        host, control = address.split(head)
+        allocation = replace(self.allocation, gpus=self.allocation.gpus if gpus is None else gpus)
+        ports = replace(self.head_ports, control=control)
+        return replace(self, allocation=allocation, head_address=host, head_ports=ports, joins=True)
+
+    @property
+    def given_address(self) -> str:
+        """This node's address or name as somebody gave it; empty where it is to be found."""
+        return self.node_address or ("" if self.joins else self.head_address)
+
+    def own_address(self) -> str:
+        """Return the address of this node as it was given, else by route. Raises BadSettings."""
+        if self.given_address:
+            return address.numeric(self.given_address)
+        return address.own(self.head_address or self.head_node, self.allocation.hosts)
+
+    @property
+    def logs_to_wandb(self) -> bool:
+        """Whether this account can log to Weights & Biases: by a key, by its ~/.netrc, or without the network."""
+        if self.environ.get("WANDB_API_KEY") or self.environ.get("WANDB_MODE") in _WANDB_WITHOUT_KEY:
+            return True
+        try:
+            return _WANDB_HOST in Path(self.environ.get("NETRC") or self.home / ".netrc").read_text()
+        except OSError:
+            return False
+
+    def _only_by_hand(self, flag: str) -> None:
+        if not self.by_hand:
+            raise BadSettings(
+                f"`node {flag}` is for machines without Slurm, but this is job {self.allocation.job_id}.",
+                fix="Use slurm/launch.sh, or unset SLURM_JOB_ID.",
+            )

@@ -1,0 +1,1 @@
+"""The training run: recipe, overrides, checkpoints, metrics."""

@@ -1,0 +1,1 @@
+"""One build, many builds, bundles; disk space and the site's settings."""

@@ -1,0 +1,69 @@
+"""What `invoke build` is asked for, as one image: which cell, of which verl, under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from images.builds.build import build
+from images.builds.site import Site
+from images.catalog.catalog import Catalog
+from images.catalog.spec import ImageSpec
+from images.context import verl_source
+from images.report import progress as displays
+
+if TYPE_CHECKING:
+    from images.builds.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell, and what takes the place of its release of verl, of its downloads and of its usual names."""
+
+    spec: ImageSpec
+    tags: Sequence[str]
+    verl: verl_source.Source | None = None
+    bundle: Bundle | None = None
+
+    @classmethod
+    def of(
+        cls,
+        platform: str,
+        variant: str,
+        rollout: str,
+        site: Site,
+        *,
+        tag: str = "",
+        verl: str = "",
+        editable: bool = False,
+        bundle: str = "",
+    ) -> Order:
+        """From the flags; where a bundle is named and no cell, it is the bundle's."""
+        catalog = Catalog.here()
+        carried = _bundle(Path(bundle)) if bundle else None
+        cell = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
+        spec, of = verl_source.chosen(cell, verl, editable, site.git_environment)
+        return cls(spec, catalog.names(spec, tag), of, carried)
+
+    def build(self, site: Site, *, from_base: str, anyway: bool, same_bytes: bool, progress: str) -> str:
+        """Build it where anything changed, shown by the display of this name; the image's ID."""
+        with displays.choose(progress, self.tags[:1]) as shown:
+            return build(
+                self.spec,
+                site,
+                self.tags,
+                from_base=from_base,
+                bundle=self.bundle,
+                verl=self.verl,
+                same_bytes=same_bytes,
+                anyway=anyway,
+                progress=shown,
+            )
+
+
+def _bundle(folder: Path) -> Bundle:
+    from images.builds.bundle import Bundle  # not asked for by other builds
+
+    return Bundle.read(folder)

@@ -1,0 +1,137 @@
+"""What this place has of its own, as a build needs it: none of it ends in a layer, since it comes as secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from images.builds import site_settings
+from images.catalog.spec import ImageSpec
+from images.errors import SiteError
+
+PYPI = "https://pypi.org/simple"
+LIBRARY = "library/"  # of Docker Hub: where an image without an owner lies
+
+
+@dataclass(frozen=True)
+class Site:
+    """The settings of images/builds/site_settings.py, with the passwords in their URLs."""
+
+    base_mirror: str | None = None
+    wheelhouse: Path | None = None
+    pip_index: str | None = None
+    apt_mirror: str | None = None
+    ca: Path | None = None
+    proxy: str | None = None
+    no_proxy: str = ""
+    offline: bool = False  # all that a build needs is in its context: images/builds/bundle.py
+
+    @classmethod
+    def here(cls, site: str = "", environment: Mapping[str, str] | None = None, /, **flags: str) -> Site:
+        """From flags, else the environment, else the site file; SiteError names what cannot be meant."""
+        told = site_settings.settings(site, environment, **flags)
+        site_settings.refuse_missing(told)
+        found = {name: each.value for name, each in told.items()}
+        paths = {name: Path(found[name]) if name in found else None for name in ("wheelhouse", "ca")}
+        return cls(
+            base_mirror=found.get("base_mirror"),
+            wheelhouse=paths["wheelhouse"],
+            ca=paths["ca"],
+            pip_index=_with_password("pip_index", found),
+            apt_mirror=_with_password("apt_mirror", found),
+            proxy=_with_password("proxy", found),
+            no_proxy=found.get("no_proxy", ""),
+        )
+
+    def mirrored(self, reference: str) -> str:
+        """Where this place has the image that is ``reference`` elsewhere."""
+        if not self.base_mirror:
+            return reference
+        from docker import auth  # which loads all of docker-py
+
+        registry, path = auth.resolve_repository_name(reference)
+        owner = LIBRARY if registry == auth.INDEX_NAME and "/" not in path else ""
+        return f"{self.base_mirror.replace('{registry}', registry).rstrip('/')}/{owner}{path}"
+
+    def proxy_to(self, url: str) -> str | None:
+        """The proxy on the way to ``url``, if there is one."""
+        if not self.proxy:
+            return None
+        from requests.utils import should_bypass_proxies
+
+        return None if should_bypass_proxies(url, self.no_proxy or None) else self.proxy
+
+    def pip_environment(self) -> dict[str, str]:
+        """What pip on this machine is told; a password stays out of its arguments."""
+        proxy = self.proxy_to(self.pip_index or PYPI)
+        told = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index, "PIP_PROXY": proxy}
+        return {name: str(value) for name, value in told.items() if value}
+
+    def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
+        """Write pip's, apt's and git's configuration into ``folder``; the flags that hand them to the build."""
+        files = {"ca": self.ca} if self.ca else {}
+        if sources := self._sources(spec):
+            files["sources"] = _write(folder / "sources", sources)
+        files["pip"] = _write(folder / "pip", self._pip())
+        files["apt"] = _write(folder / "apt", self._apt(spec))
+        files["git"] = _write(folder / "git", self._git(spec))
+        return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
+
+    def git_environment(self, repository: str) -> dict[str, str]:
+        """What git on this machine is told on its way to ``repository``."""
+        told = {"GIT_SSL_CAINFO": self.ca, "https_proxy": self.proxy_to(repository)}
+        return {name: str(value) for name, value in told.items() if value}
+
+    def _sources(self, spec: ImageSpec) -> list[str]:
+        """apt's, where they are not the base's own."""
+        if self.offline:
+            return ["deb [trusted=yes] copy:/debs ./"]  # copied as if fetched, to be checked: dockerfiles/apt.sh
+        return [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites] if self.apt_mirror else []
+
+    def _pip(self) -> list[str]:
+        told = {"cert": self.ca and "/run/secrets/ca", "index-url": self.pip_index}
+        if self.pip_index and self.pip_index.startswith("http://"):  # pip ignores such an index unless it is told so
+            told["trusted-host"] = self.pip_index.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        told["proxy"] = self.proxy_to(self.pip_index or PYPI)
+        if self.offline:
+            told |= {"no-index": "true", "find-links": "/wheelhouse"}
+        return ["[global]", "disable-pip-version-check = true", *(f"{k} = {v}" for k, v in told.items() if v)]
+
+    def _apt(self, spec: ImageSpec) -> list[str]:
+        told = {"APT::Keep-Downloaded-Packages": "true", "Acquire::Retries": "3"}
+        if self.ca:
+            told["Acquire::https::CAInfo"] = "/run/secrets/ca"
+        if self._sources(spec):
+            told |= {"Dir::Etc::SourceList": "/run/secrets/sources", "Dir::Etc::SourceParts": "-"}
+        if proxy := self.proxy_to(self.apt_mirror or spec.apt_mirror):
+            told |= {"Acquire::http::Proxy": proxy, "Acquire::https::Proxy": proxy}
+        return [f'{name} "{value}";' for name, value in told.items()]
+
+    def _git(self, spec: ImageSpec) -> list[str]:
+        lines = ["[http]", 'sslCAInfo = "/run/secrets/ca"'] if self.ca else []
+        for repository in {new.repository for new in spec.replaces.values()}:
+            if proxy := self.proxy_to(repository):
+                lines += [f'[http "{repository}"]', f'proxy = "{proxy}"']
+        for name, new in spec.replaces.items() if self.offline else ():
+            lines += [f'[url "file:///git/{name}.git"]', f'insteadOf = "{new.repository}"']
+        return lines
+
+
+def _with_password(name: str, found: Mapping[str, str]) -> str | None:
+    """The URL of a key with the password that its file holds."""
+    url, file = found.get(name), found.get(f"{name}_password_file")
+    if not url or not file:
+        return url
+    parts = urlsplit(url)
+    if not parts.username:
+        raise SiteError(f"{name}_password_file is {file}, but {name} names no user: write {parts.scheme}://USER@HOST…")
+    password = Path(file).read_text(encoding="utf-8").strip()
+    return parts._replace(netloc=f"{parts.username}:{quote(password, '')}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def _write(path: Path, lines: Sequence[str]) -> Path:
+    path.touch(mode=0o600)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

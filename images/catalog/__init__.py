@@ -1,0 +1,1 @@
+"""Which images exist, and whether one of them can work."""

@@ -1,0 +1,154 @@
+"""What one image is made of: a cell of catalog.toml, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any
+
+from images.errors import CatalogError
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A package of the base that verl cannot use, and the source commit that takes its place."""
+
+    version: str
+    repository: str
+    commit: str
+    reason: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What `invoke lock` tells the resolver beyond ``installs``."""
+
+    with_: Sequence[str] = ()
+    override: Sequence[str] = ()
+    omit: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """One cell, by its name ``variant``; the other fields are catalog.toml's keys, explained at its top."""
+
+    variant: str
+    family: str
+    platform: str
+    summary: str
+    base: str
+    apt_mirror: str
+    apt_suites: Sequence[str]
+    apt_packages: Sequence[str]
+    python: str
+    rollout: str
+    machine: str
+    gpus: Sequence[str]
+    installs: Mapping[str, str]
+    imports: Sequence[str]
+    protected: Sequence[str]
+    sources: Sequence[str]
+    base_digest: str = ""  # of images/pins/bases.json, where a registry was asked
+    base_layers: str = ""  # how they are compressed, of the same place
+    base_made: str = ""
+    has: Mapping[str, str] = field(default_factory=dict)
+    extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    replaces: Mapping[str, Replacement] = field(default_factory=dict)
+    tolerates: Sequence[str] = ()
+    outside: Mapping[str, str] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+    source: str = (
+        ""  # where verl's source came from when it is no release: images/context/verl_source.py, never the catalog
+    )
+    instead_of: str = ""  # the release in whose place it then stands
+
+    @classmethod
+    def from_table(cls, variant: str, table: Mapping[str, Any]) -> ImageSpec:
+        """A spec from its TOML table; an unknown or missing key is a CatalogError that names it."""
+        if unknown := set(table) - {each.name for each in fields(cls)}:
+            raise CatalogError(f"{variant} has unknown keys: {', '.join(sorted(unknown))}")
+        values = dict(table)
+        lock = {"with_" if key == "with" else key: value for key, value in values.get("lock", {}).items()}
+        try:
+            values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
+            return cls(variant=variant, **{**values, "lock": Lock(**lock)})
+        except TypeError as incomplete:
+            raise CatalogError(f"{variant}: {incomplete}") from incomplete
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """What ``from_table`` makes it of, as JSON holds it: without what is as if it were not given."""
+        told = {name: value for name, value in vars(self).items() if name != "variant"}
+        told["replaces"] = {name: vars(new) for name, new in self.replaces.items()}
+        told["lock"] = {name: value for name, value in vars(self.lock).items() if value}
+        return {each.name: told[each.name] for each in fields(self)[1:] if told[each.name] or _is_required(each)}
+
+    @property
+    def architecture(self) -> str:
+        """The machine, which is the kernel's name for it, as engines and Debian call it."""
+        return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
+
+    @property
+    def name(self) -> str:
+        return f"verl.{self.platform}"
+
+    @property
+    def tag(self) -> str:
+        """The release of verl, then what else the cell is."""
+        verl = self.installs["verl"]
+        of_source = f"-{self.source}" if self.source else ""
+        return f"{verl}-{self.variant.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
+
+    @property
+    def base_pinned(self) -> str:
+        """The base by its digest, where that is known."""
+        return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """Name to version of all that the catalog fixes: what the base has, what replaces it, what is installed."""
+        replaced = {name: new.version for name, new in self.replaces.items()}
+        return {"python": self.python, **self.has, **replaced, **self.installs}
+
+    @property
+    def promises(self) -> list[str]:
+        """``name==version`` of what must be inside when all but verl is, as far as the build put it there."""
+        replaced = {name: new.version for name, new in self.replaces.items()}
+        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items() if name != "verl"]
+
+    @property
+    def asked(self) -> list[str]:
+        """What the lock is asked for by name; torch is there before it, verl comes after it."""
+        from packaging.utils import canonicalize_name
+
+        apart = ("torch", "verl")
+        return [f"{canonicalize_name(name)}=={version}" for name, version in self.installs.items() if name not in apart]
+
+    @property
+    def released(self) -> ImageSpec:
+        """The cell of the catalog, where this is one with another verl."""
+        if not self.source:
+            return self
+        return replace(self, installs={**self.installs, "verl": self.instead_of}, source="", instead_of="")
+
+    @property
+    def imports_below(self) -> list[str]:
+        """What can be imported without verl."""
+        return [name for name in self.imports if name.partition(".")[0] != "verl"]
+
+    @property
+    def guarded(self) -> list[str]:
+        """The packages that no installation may change."""
+        from packaging.utils import canonicalize_name
+
+        return sorted({canonicalize_name(name) for name in self.protected} - {*self.replaces})
+
+    def requirement(self, name: str) -> str:
+        """``name[extras]==version`` of one of ``installs``."""
+        extras = ",".join(self.extras.get(name, ()))
+        return f"{name}[{extras}]=={self.installs[name]}" if extras else f"{name}=={self.installs[name]}"
+
+
+def _is_required(each: Field[Any]) -> bool:
+    return each.default is MISSING and each.default_factory is MISSING

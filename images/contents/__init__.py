@@ -1,0 +1,1 @@
+"""What an image holds: files, packages, layers."""

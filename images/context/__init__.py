@@ -1,0 +1,1 @@
+"""The build context of an image, and the key of its inputs."""

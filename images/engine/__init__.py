@@ -1,0 +1,1 @@
+"""Docker and buildah on this machine, and the base images that they hold."""

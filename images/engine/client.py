@@ -1,0 +1,115 @@
+"""Which docker builds.
+
+The first ``docker`` on PATH may be a client that cannot use BuildKit; it then builds with the classic builder without a
+word, and that knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot
+drive BuildKit (docker/docker-py#2230): the chosen client builds and pushes, docker-py does what reads or runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from images.engine import client_versions
+from images.errors import CommandFailed, EngineMissing
+from images.host.process import run
+
+# Since 23.0 `docker build` with BuildKit needs the buildx plugin; before, the client had BuildKit built in.
+FIRST_WITHOUT_BUILTIN_BUILDKIT = 23
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A docker client that can use BuildKit."""
+
+    client: str
+    version: str
+    buildx: bool
+
+    def __str__(self) -> str:
+        how = "its buildx plugin" if self.buildx else "DOCKER_BUILDKIT=1"
+        return f"docker {self.version} at {self.client}, BuildKit through {how}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"DOCKER_BUILDKIT": "1"}
+
+    def build_argv(self, arguments: Sequence[str]) -> list[str]:
+        """The command that builds with BuildKit and leaves the image in the daemon."""
+        verb = ["buildx", "build", "--load"] if self.buildx else ["build"]
+        return [self.client, *verb, *arguments]
+
+    def output_argv(self, arguments: Sequence[str], folder: Path) -> list[str]:
+        """The command that builds with BuildKit and leaves the result's files in a folder, and no image."""
+        verb = ["buildx", "build"] if self.buildx else ["build"]
+        return [self.client, *verb, "--output", f"type=local,dest={folder}", *arguments]
+
+
+def choose(environment: Mapping[str, str] | None = None) -> Engine:
+    """The first docker client on PATH that can use BuildKit; VERLJOB_DOCKER names one and skips the search."""
+    environment = os.environ if environment is None else environment
+    seen = []
+    for client in on_path(environment):
+        engine, reason = probe(client)
+        if engine:
+            return engine
+        seen.append(f"{client} ({reason})")
+    found = "; ".join(seen) or "no docker on PATH"
+    raise EngineMissing(
+        f"no docker client here can use BuildKit: {found}. Install Debian's docker.io (20.10) or the docker-buildx "
+        "plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
+    )
+
+
+def on_path(environment: Mapping[str, str]) -> Iterator[str]:
+    """Every docker on PATH, each file once, in PATH's order."""
+    if named := environment.get("VERLJOB_DOCKER"):
+        yield named
+        return
+    seen = set()
+    for folder in environment.get("PATH", os.defpath).split(os.pathsep):
+        client = Path(folder) / "docker"
+        if client.is_file() and os.access(client, os.X_OK) and client.resolve() not in seen:
+            seen.add(client.resolve())
+            yield str(client)
+
+
+@lru_cache
+def probe(client: str) -> tuple[Engine | None, str]:
+    """The engine of this client, or why it is none; asked once a process, and not again while the client stays."""
+    if not (said := client_versions.known(client, os.environ)):
+        try:
+            said = _asked(client)
+        except CommandFailed as failure:
+            return None, str(failure)
+        client_versions.keep(client, os.environ, said)
+    version, buildx = said["version"], said["buildx"]
+    major = version.split(".")[0]
+    if buildx or (major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT):
+        return Engine(client, version, buildx=buildx), ""
+    return None, f"client {version} without the buildx plugin"
+
+
+def _asked(client: str) -> dict[str, Any]:
+    """Its version, and whether it has the buildx plugin."""
+    with ThreadPoolExecutor(1) as beside:
+        plugin = beside.submit(run, [client, "buildx", "version"], timeout_s=30)
+        version = _version(client)
+    try:
+        plugin.result()
+    except CommandFailed:
+        return {"version": version, "buildx": False}
+    return {"version": version, "buildx": True}
+
+
+def _version(client: str) -> str:
+    try:
+        return run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
+    except CommandFailed:
+        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+        return run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()

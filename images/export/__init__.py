@@ -1,0 +1,1 @@
+"""An image as files that other tools take."""

@@ -1,0 +1,1 @@
+"""This machine: commands, locks, digests, paths."""

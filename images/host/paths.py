@@ -1,0 +1,36 @@
+"""Paths of this checkout: its folders, and every file and folder below .build/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRYPOINTS = ROOT / "entrypoints"
+TEMPLATES = ROOT / "dockerfiles"
+RENDERED = TEMPLATES / "rendered"
+CATALOG = ROOT / "images" / "catalog.toml"
+
+PINS = ROOT / "images" / "pins"
+LOCKS = PINS / "locks"  # a lock file for each variant, Python and machine
+APT_PINS = PINS / "apt"
+VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
+TORCH_PINS = PINS / "wheels.txt"
+BASE_DIGESTS = PINS / "bases.json"
+BUILD_TOOLS = TEMPLATES / "build-tools.txt"
+
+BUILD = ROOT / ".build"
+ATTESTATIONS = BUILD / "attestations"
+BENCH = BUILD / "bench"
+BUILDAH_STORE = BUILD / "buildah"
+BUILT = BUILD / "built"  # the keys of built images
+CACHE = BUILD / "memory"
+CLIENT_VERSIONS = BUILD / "clients.json"
+DEMO = BUILD / "demo"
+EXPORTS = BUILD / "export"
+LAYER_SIZES = BUILD / "layers"
+LOCK_FILES = BUILD / "locks"
+PUSHED = BUILD / "pushed"
+RECORDS = BUILD / "provenance"
+REPORTS = BUILD / "reports"
+STAGED = BUILD / "images"  # build contexts, by variant
+VERL_COMMITS = BUILD / "verl"

@@ -1,0 +1,1 @@
+"""Versions and hashes of all that a build downloads."""

@@ -1,0 +1,78 @@
+"""The distribution's packages of a cell, by version and sha256: what apt takes where nothing is installed.
+
+A base has some of them; dockerfiles/apt.sh installs the others at these versions and hashes. To resolve them takes
+neither an engine nor the base: apt is pointed at an empty system of the cell's suites and architecture.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from images.catalog.spec import ImageSpec
+from images.errors import ImageError
+from images.host.paths import APT_PINS
+from images.host.process import run
+
+
+def path(spec: ImageSpec, folder: Path = APT_PINS) -> Path:
+    """Where a cell's pins lie; cells of one suite and machine share them."""
+    return folder / f"{spec.apt_suites[0].split()[0]}-{spec.machine}.txt"
+
+
+def text(spec: ImageSpec, folder: Path = APT_PINS) -> str:
+    """`name version sha256` lines for dockerfiles/apt.sh; none where the mirror was never asked."""
+    return path(spec, folder).read_text(encoding="utf-8") if path(spec, folder).is_file() else ""
+
+
+def covers(spec: ImageSpec, folder: Path = APT_PINS) -> bool:
+    """Whether the pins name every package that the cell asks for."""
+    lines = text(spec, folder).splitlines()
+    return {line.split()[0] for line in lines if line and not line.startswith("#")} >= set(spec.apt_packages)
+
+
+def update(spec: ImageSpec, mirror: str = "", folder: Path = APT_PINS) -> Path:
+    """Ask the distribution's mirror again; ImageError where there is no apt, or its keys are not here."""
+    if not shutil.which("apt-get"):
+        raise ImageError("apt-get is needed to ask a mirror for versions: run this on Debian or Ubuntu")
+    with tempfile.TemporaryDirectory(prefix="verljob-apt-") as temporary:
+        system = Path(temporary)
+        for each in ("lists/partial", "archives/partial"):
+            (system / each).mkdir(parents=True)
+        sources = [f"deb {mirror or spec.apt_mirror} {suite}" for suite in spec.apt_suites]
+        (system / "sources").write_text("\n".join(sources) + "\n", encoding="utf-8")
+        (system / "status").touch()
+        environment = {"APT_CONFIG": str(_configuration(system, spec.architecture))}
+        run(["apt-get", "--quiet", "--error-on=any", "update"], environment)
+        wanted = ["--yes", "--no-install-recommends", *spec.apt_packages]
+        uris = run(["apt-get", "--quiet=2", "--print-uris", "install", *wanted], environment)
+        # Of hashes --print-uris tells MD5 alone, `show` all that the signed index has.
+        names = re.findall(r"^'[^']+' ([^_]+)_", uris, re.MULTILINE)
+        shown = run(["apt-cache", "--no-all-versions", "show", *names], environment)
+    target = path(spec, folder)
+    pins = sorted(map(_pin, shown.strip().split("\n\n")))
+    target.write_text("\n".join([f"# {'; '.join(spec.apt_suites)}", *pins]) + "\n", encoding="utf-8")
+    return target
+
+
+def _pin(paragraph: str) -> str:
+    found = dict(re.findall(r"^(Package|Version|SHA256): (.+)$", paragraph, re.MULTILINE))
+    return f"{found['Package']} {found['Version']} {found['SHA256']}"
+
+
+def _configuration(system: Path, architecture: str) -> Path:
+    settings = {
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "Dir::State::status": system / "status",
+        "Dir::State::Lists": system / "lists",
+        "Dir::Etc::SourceList": system / "sources",
+        "Dir::Etc::SourceParts": "-",
+        "Dir::Cache": system,
+        "Dir::Cache::archives": system / "archives",
+    }
+    lines = [f'{name} "{value}";' for name, value in settings.items()]
+    (system / "apt.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return system / "apt.conf"

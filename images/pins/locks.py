@@ -1,0 +1,126 @@
+"""Locks: what a cell installs and all that this pulls, by version and sha256, for the cell's Python and machine.
+
+A lock holds no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
+CPU wheel. What the base has besides stays at the base's version as far as that fits (dockerfiles/guard.py), so on a GPU
+base most lines have no effect; on a bare base they are the whole environment. Cells with the same inputs share a lock,
+which is named for them: a lock of other inputs has another name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from images.catalog.catalog import Catalog
+from images.catalog.spec import ImageSpec
+from images.errors import ImageError
+from images.host.paths import LOCKS
+from images.host.process import run
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
+RESOLVERS = 8  # they wait for the index more than they compute
+OF_CUDA = ("nvidia-", "cuda-", "triton")
+# What wheels the C library of a distribution can load, for uv's --python-platform.
+GLIBC = {"focal": "2_31", "jammy": "2_35", "bookworm": "2_36", "noble": "2_39"}
+
+
+def inputs(spec: ImageSpec) -> dict[str, Any]:
+    """All that a lock depends on, but for what the package index has on the day."""
+    engine = [spec.rollout] if spec.platform == "cuda" else []  # an index has the engines of CUDA alone
+    return {
+        "python": spec.python,
+        "platform": f"{spec.machine}-manylinux_{GLIBC[spec.apt_suites[0].split()[0]]}",
+        "asked": sorted(spec.requirement(name) for name in spec.installs if name != "torch"),
+        "beside": sorted([f"{name}=={spec.has[name]}" for name in engine if name in spec.has] + [*spec.lock.with_]),
+        "base": [f"{name}=={spec.pins[name]}" for name in ("torch", "transformers") if name in {*spec.has, "torch"}],
+        "override": sorted(spec.lock.override),
+        "left to the base": sorted({"torch", *spec.guarded, *map(canonicalize_name, spec.lock.omit), *spec.replaces}),
+    }
+
+
+def path(spec: ImageSpec, folder: Path | None = None) -> Path:
+    """Where a cell's lock lies."""
+    digest = hashlib.sha256(json.dumps(inputs(spec), sort_keys=True).encode()).hexdigest()[:6]
+    parts = [f"verl{spec.installs['verl']}", f"py{spec.python}", f"torch{spec.pins['torch']}", spec.machine, digest]
+    return (folder or LOCKS) / f"{'-'.join(parts)}.txt"
+
+
+def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
+    """Resolve again and write a cell's lock; needs uv and a package index."""
+    given = inputs(spec)
+    # First with all that the base has, so that the versions fit it; then without, so that only ours are listed.
+    together = resolve(given, [*given["asked"], *given["beside"], *given["base"]], [])
+    constraints = [f"{each['name']}=={each['version']}" for each in together]
+    ours = resolve(given, [*given["asked"], *given["base"][:1]], constraints)
+    target = path(spec, folder)
+    head = [f"# {key}: {value if isinstance(value, str) else ' '.join(value)}" for key, value in given.items()]
+    target.write_text("\n".join([*head, *without_base(given, ours)]) + "\n", encoding="utf-8")
+    return target
+
+
+def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
+    """Resolve every lock again, and remove those of no cell."""
+    cells = list({path(spec, folder): spec for spec in catalog.variants.values()}.values())
+    with ThreadPoolExecutor(RESOLVERS) as pool:
+        written = list(pool.map(lambda spec: write(spec, folder), cells))
+    for left in set(folder.glob("*.txt")) - set(written):
+        left.unlink()
+    return written
+
+
+def resolve(given: dict[str, Any], requirements: list[str], constraints: list[str]) -> list[dict[str, Any]]:
+    """The packages, as PEP 751 describes them, each with the files that fit the Python and the machine."""
+    # `./run` installs it beside its Python, which is not on PATH.
+    if not (uv := shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))):
+        raise ImageError("uv is needed to resolve a lock: pip install uv")
+    with tempfile.TemporaryDirectory(prefix="verljob-lock-") as folder:
+        files = {"in": requirements, "constraints": constraints, "overrides": given["override"]}
+        paths = {name: Path(folder) / f"{name}.txt" for name in files}
+        for name, lines in files.items():
+            paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+        limits = ["--constraint", str(paths["constraints"]), "--override", str(paths["overrides"])]
+        target = ["--python-version", given["python"], "--python-platform", given["platform"]]
+        form = ["--format", "pylock.toml", "--no-annotate", "--no-header", "--quiet"]
+        text = run([uv, "pip", "compile", str(paths["in"]), *limits, *target, *form])
+    return list(tomllib.loads(text).get("packages", []))
+
+
+def without_base(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """The lines that an image may install: a version, and the hash of each file that pip may take for it."""
+    for each in packages:
+        name = canonicalize_name(each["name"])
+        if name in given["left to the base"] or name.startswith(OF_CUDA):
+            continue
+        wheels = each.get("wheels")
+        hashes = sorted({file["hashes"]["sha256"] for file in wheels or [each["sdist"]]})
+        mark = [] if wheels else [f" {SDIST}"]
+        yield " ".join([f"{name}=={each['version']}", *(f"--hash=sha256:{value}" for value in hashes), *mark])
+
+
+def locked(spec: ImageSpec) -> dict[str, str]:
+    """Package to version of a cell's lock."""
+    lines = path(spec).read_text(encoding="utf-8").splitlines()
+    pins = (re.match(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
+    return {found[1]: found[2] for found in pins if found}
+
+
+def without(text: str, name: str) -> tuple[str, str]:
+    """A lock's lines without its head and one package's line, and that package's."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
+    of_it = [line for line in lines if re.match(rf"{re.escape(name)}\s*==", line)]
+    return "".join(line for line in lines if line not in of_it), "".join(of_it)

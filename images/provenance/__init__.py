@@ -1,0 +1,1 @@
+"""SBOM, SLSA provenance and signatures of an image."""

@@ -1,0 +1,1 @@
+"""Registries, by the distribution API."""

@@ -1,0 +1,1 @@
+"""What a build did: its log, progress, report and record."""

@@ -1,0 +1,1 @@
+"""Jobs as seen from the submit host: check, doctor, explain, records."""

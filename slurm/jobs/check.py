@@ -1,0 +1,139 @@
+"""Looks at a training's configuration before it is submitted, by the image's own verl and without a GPU."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm.errors import CannotLook
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+PLATFORMS = ("rocm", "cuda", "cpu")
+GIB = 1 << 30
+TIMEOUT_S = 120
+LOOK = "verl_node.configuration"
+_WANDB_HOST = "api.wandb.ai"
+_DAY_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job would be given: the flags of sbatch that a configuration depends on; memory in GiB, 0 for unknown."""
+
+    recipe: str
+    overrides: Sequence[str]
+    nodes: int
+    gpus_per_node: int
+    image: str
+    gpu_memory_gib: float
+    node_memory_gib: float
+    minutes: int
+
+
+def run(job: Job, environ: Mapping[str, str]) -> int:
+    """Look at it in a container, or with VERLJOB_RUNTIME=bare in the environment's place; print and return 0 or 65."""
+    recipe = find(job.recipe)
+    runtime = environ.get("VERLJOB_RUNTIME") or "docker"
+    image = job.image or environ.get("VERLJOB_IMAGE") or f"verl.{_platform(recipe, environ)}:latest"
+    words = ["-m", LOOK, *_flags(job, recipe, environ), "--", *job.overrides]
+    python = [str(Path(image) / "bin" / "python3")] if runtime == "bare" else ["python3"]
+    argv = [*python, *words] if runtime == "bare" else [*_container(runtime, image, recipe, environ), *python, *words]
+    env = {**environ, "PYTHONPATH": str(RECIPES.parents[1] / "entrypoints")} if runtime == "bare" else environ
+    print(f"image {image}, {runtime}", flush=True)  # noqa: T201
+    try:
+        code = subprocess.run(argv, env=dict(env), check=False, timeout=TIMEOUT_S).returncode
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise CannotLook(f"{runtime} could not look at {recipe.name} with {image}: {failed}.") from failed
+    if code not in (0, 65):
+        raise CannotLook(
+            f"{runtime} ended with {code} for {image}. It has to be an image of this toolkit that has `{LOOK}`: "
+            f"./run build makes one, --image or VERLJOB_IMAGE names another."
+        )
+    return code
+
+
+def find(recipe: str) -> Path:
+    """Return a recipe's file: a name of slurm/recipes/, or a path that ends in .yaml, as launch.sh reads it."""
+    path = Path(recipe).resolve() if recipe.endswith(".yaml") else RECIPES / f"{recipe}.yaml"
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in RECIPES.glob("*.yaml")))
+        raise CannotLook(f"There is no recipe {recipe}; recipes are {names}, or the path of a .yaml file.")
+    return path
+
+
+def minutes(text: str) -> int:
+    """Return a time limit as sbatch takes it (minutes, [days-]hours:minutes[:seconds]) in minutes; 0 for none."""
+    found = re.fullmatch(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})", text or "0")
+    if found is None:
+        raise CannotLook(
+            f"The time limit {text} is none of sbatch's: write minutes, hours:minutes:seconds or days-hours."
+        )
+    parts = [int(part) for part in found["parts"].split(":")]
+    if found["days"] is not None:
+        hours, rest = parts[0], (parts[1] if len(parts) > 1 else 0)
+        return int(found["days"]) * _DAY_MINUTES + hours * 60 + rest
+    return parts[0] * 60 + parts[1] if len(parts) == 3 else parts[0]
+
+
+def _platform(recipe: Path, environ: Mapping[str, str]) -> str:
+    """The recipe's platform, or the one of which this account says that its jobs have it; cpu where neither does."""
+    if environ.get("VERLJOB_PLATFORM"):
+        return environ["VERLJOB_PLATFORM"]
+    said = re.search(r"^platform:\s*(\w+)", recipe.read_text(), re.MULTILINE)
+    return said[1] if said and said[1] in PLATFORMS else "cpu"
+
+
+def _flags(job: Job, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    yield from ("--recipe", str(recipe), "--nodes", str(job.nodes), "--gpus-per-node", str(job.gpus_per_node))
+    yield from ("--data-dir", str(_data(environ)))
+    for flag, gib in (("--gpu-memory", job.gpu_memory_gib), ("--node-memory", job.node_memory_gib)):
+        yield from (flag, str(int(gib * GIB))) if gib else ()
+    yield from ("--model", environ["VERLJOB_MODEL"]) if environ.get("VERLJOB_MODEL") else ()
+    yield from ["--wandb"] if _logs_to_wandb(environ) else []
+    yield from ["--long"] if not job.minutes or job.minutes > _DAY_MINUTES else []
+
+
+def _container(runtime: str, image: str, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """The command line of a container that sees the recipe, the data and the models, and can change nothing."""
+    client = environ.get("VERLJOB_DOCKER") or runtime
+    yield from (client, "run", "--rm", "--network", "host", "--tmpfs", "/tmp", "--env", "HOME=/tmp")  # noqa: S108
+    yield from ("--user", f"{os.getuid()}:{os.getgid()}") if runtime == "docker" else ()
+    for name in ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
+        yield from ("--env", name) if name in environ else ()
+    hub = Path(environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    yield from ("--env", f"HF_HOME={hub}") if hub.is_dir() else ()
+    for folder in _folders(recipe, hub, environ):
+        yield from ("--mount", f"type=bind,source={folder},target={folder},readonly")
+    if environ.get("VERLJOB_VERL"):
+        yield from ("--env", f"PYTHONPATH={environ['VERLJOB_VERL']}")
+    yield image
+
+
+def _folders(recipe: Path, hub: Path, environ: Mapping[str, str]) -> list[Path]:
+    wanted = [
+        recipe.parent,
+        hub,
+        _data(environ),
+        *map(Path, filter(None, map(environ.get, ("VERLJOB_MODEL", "VERLJOB_VERL")))),
+    ]
+    there = [path for path in dict.fromkeys(wanted) if path.is_absolute() and path.is_dir()]
+    return [path for path in there if not any(other in path.parents for other in there)]
+
+
+def _data(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("VERLJOB_DATA") or Path.home() / ".cache" / "verljob")
+
+
+def _logs_to_wandb(environ: Mapping[str, str]) -> bool:
+    """As verl_node.settings.settings judges it on a node."""
+    if environ.get("WANDB_API_KEY") or environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
+        return True
+    try:
+        return netrc.netrc(environ.get("NETRC") or None).authenticators(_WANDB_HOST) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False

@@ -1,0 +1,167 @@
+"""Sends to a head every line that is none: from strangers, and from one who knows the token. Prints what it cost.
+
+Run as a script, by any Python that may run a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import resource
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+from verl_node.control.authentication import prove
+from verl_node.control.channel import STRANGER_LIMIT, Channel
+from verl_node.supervision import heartbeat
+
+from tests.support.channel_rig import TOKEN, Head, hello, join, soon
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 10**400, 1e308, "", "x", "a" * 63, "a" * 64, "A" * 64, "a" * 65, "é" * 64, "\ud800"),
+    *("\x00" * 64, " " * 64, "0x" + "f" * 62, "a" * 64 + "\n", [], [[]], ["a" * 64], {}, {"challenge": "a" * 64}),
+    *(float("nan"), float("inf"), "a" * 3000),
+]
+LONG = b"x" * (2 << 20)
+KINDS = ["challenge", "answer", "hello", "resume", "welcome", "refused", "beat", "end", "failed", "prepare", "", "kind"]
+
+
+def lines() -> list[bytes]:
+    """Return what a stranger sends first, with its end of line where it has one."""
+    protocols = [
+        *(f"{verb} / HTTP/1.1\r\nHost: n1\r\n\r\n".encode() for verb in ("GET", "POST", "CONNECT", "OPTIONS", "PUT")),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+        bytes.fromhex("16030100c8010000c40303") + bytes(range(200)),  # TLS: a client's hello
+        bytes.fromhex("16030100c8010000c40303") + b"\n",
+        b"SSH-2.0-OpenSSH_9.2p1\r\n",
+        bytes.fromhex("030000130ee000000000000100080003000000"),  # RDP
+        *(b"*1\r\n$4\r\nPING\r\n", b"EHLO n1\r\n", b"stats\r\n", b"\x00\x01\x00\x00Cookie: \n"),
+    ]
+    sizes = [b"x" * size for size in (1, 4095, 4096, 4097, 8192, 8193, 65536, 1 << 20, 2 << 20)]
+    deep = [open_ * depth for open_ in (b"[", b'{"a":') for depth in (10, 700, 1000, 100_000)]
+    blank = [b"", b" ", b"\r", b"\x00", b"\x00" * 4000, b"\n" * 1000, b"\xff\xfe", b"\xef\xbb\xbf{}", b"\t{}"]
+    numbers = [b"9" * 900_000, b'{"kind": ' + b"9" * 4000 + b"}", b"1e999", b"-0", b"NaN", b"-Infinity", b"0x1"]
+    texts = [
+        *("null", "true", "1", '"x"', "[]", "[[]]", "{}", "{", '{"kind"}', '{"kind": }', "'kind'", "{'kind': 1}"),
+        *('"\\ud800"', '{"\\ud800": 1}', '{"kind": "\\ud800"}', '{"kind": "\\u0000"}', '{"kind": "answer"', "[1, 2"),
+        '{"kind": "answer", "kind": "hello"}',
+    ]
+    raw = [b"\xc3\x28", b"\xed\xa0\x80", b"\x80", '{"kind": "é"}'.encode("latin-1"), '{"kind": "a"}'.encode("utf-16")]
+    bare = [*sizes, *deep, *blank, *numbers, *(text.encode() for text in texts), *raw]
+    shaped = [
+        *({"kind": kind} for kind in KINDS),
+        *({"kind": value} for value in VALUES),
+        *({"kind": "answer", "challenge": value, "answer": "a" * 64} for value in VALUES),
+        *({"kind": "answer", "challenge": "a" * 64, "answer": value} for value in VALUES),
+        *({"kind": "answer", "challenge": "a" * 64, "answer": value, "session": value} for value in VALUES),
+    ]
+    told = [json.dumps(message).encode() for message in shaped]
+    framed = [*(b"%s %s\n" % (mac, body) for mac, body in itertools.product((b"", b"0" * 64), (*bare[-20:], *told)))]
+    return [*protocols, *bare, *(body + b"\n" for body in bare), *framed]
+
+
+def messages() -> list[Any]:
+    """Return what one who knows the token says in place of a hello."""
+    greeting = {"kind": "hello", **hello(2)}
+    wrong: list[Any] = [None, True, 1.5, [], {}, "x"]
+    fits = {"node_id": int, "gpus": int, "cpus": int}
+    fields = [name for name in greeting if name != "kind"]
+    return [
+        *({**greeting, name: value} for name in fields for value in wrong if type(value) is not fits.get(name, str)),
+        *(
+            {key: value for key, value in greeting.items() if key != name}
+            for name in ("node_id", "host", "gpus", "ray")
+        ),
+        *({**greeting, "node_id": number} for number in (-1, 0, 1, 3, 10**30)),
+        {**greeting, "colour": "x"},
+        *({"kind": kind} for kind in KINDS),
+        *({"kind": value} for value in wrong),
+        *({"kind": "resume", "node_id": value, "attempt": 1, "session": "x", "received": 0} for value in wrong),
+    ]
+
+
+async def send(port: int, data: bytes) -> bytes:
+    """Send it as a stranger; return what came until the head hung up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    said = b""
+    try:
+        writer.write(data)
+        await writer.drain()
+        writer.write_eof()
+        said = await asyncio.wait_for(reader.read(), 10)
+    except ConnectionError:
+        pass  # reset, since it did not read all of this
+    writer.transport.abort()
+    return said
+
+
+async def pour(port: int) -> None:
+    """Send what is long without an end of line, and keep no copy of it here."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setblocking(False)
+        with suppress(OSError):  # the head hangs up
+            await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(connection, LONG), 10)
+
+
+async def say(port: int, message: Any) -> Any:
+    """Say it with the token's proof; return the answer."""
+    channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=STRANGER_LIMIT), 60)
+    await prove(channel, TOKEN, head=False)
+    channel.send(message)
+    answer = await asyncio.wait_for(channel.receive(), 10)
+    channel.drop()
+    return answer
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def story() -> dict[str, Any]:
+    """Return what it cost."""
+    loop = asyncio.get_running_loop()
+    mistakes: list[Any] = []
+    loop.set_exception_handler(lambda _, context: mistakes.append(str(context)))
+    async with Head(60.0) as head:
+        session = await join(head.port, 60.0)
+        before, memory = descriptors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answered = []
+        for number, part in ((1, lines()), (2, [])):
+            for data in part:
+                said = await send(head.port, data)
+                if b"welcome" in said or said.count(b'"answer"'):
+                    answered.append(repr(data[:80]))
+            session.send("row", row=number)
+            head.peers.tell("step", step=number)
+        for message in messages():
+            answer = await say(head.port, message)
+            if answer is None or answer["kind"] != "refused":
+                answered.append(repr(message))
+        # A hundred at once that hold 2 MB each without an end of line: none of it is kept.
+        await asyncio.gather(*(pour(head.port) for _ in range(100)))
+        orders = [(await session.receive() or {})["step"] for _ in range(2)]
+        await soon(lambda: len(head.rows) == 2)
+        await soon(lambda: descriptors() == before)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+        seen = {
+            "lines": len(lines()),
+            "proved": len(messages()),
+            "descriptors": [before, descriptors()],
+            "beats": len(heartbeat._beats) - 1,  # the worker's own session has one, too
+            "orders": orders,
+            "rows": head.rows,
+            "notes": len(head.said("turned away")),
+            "grown_mib": grown / 1024,
+            "answered": [*answered, *mistakes],
+        }
+        await session.close()
+    return seen
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(story())))  # noqa: T201
+    sys.stdout.flush()

@@ -1,0 +1,130 @@
+"""A registry in memory, of as much of the distribution API as is used; it may want a login, and notes what is asked.
+
+It may be hostile, too: name another realm, send whoever asks elsewhere, and answer more than anybody wants.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import json
+import ssl
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from tests.support.serving import serving
+
+SUBJECT = json.dumps({"schemaVersion": 2, "config": {"digest": "sha256:" + "c" * 64}}).encode()
+TOKEN = b'{"token": "let-in"}'
+PAIR = base64.b64encode(b"somebody:secret").decode()
+
+
+class FakeRegistry(http.server.ThreadingHTTPServer):
+    """Manifests by tag or digest with their media types, blobs by digest, and the requests that were answered.
+
+    ``challenge`` is what it answers in place of its own; ``elsewhere`` is another registry to which it sends
+    whoever asks, ``uploads`` one that is to get the blobs. ``heard`` has every login that came, with its path. With a
+    ``certificate`` (PEM, with its key) it speaks TLS.
+    """
+
+    def __init__(self, login: str = "", address: str = "127.0.0.1", certificate: Path | None = None) -> None:
+        super().__init__((address, 0), Handler)
+        self.address = address
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.login = login
+        self.challenge = ""
+        self.elsewhere = ""
+        self.uploads = ""
+        self.padding = b""
+        self.heard: list[str] = []
+        self.manifests: dict[str, tuple[str, bytes]] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.asked: list[str] = []
+
+    @property
+    def host(self) -> str:
+        return f"{self.address}:{self.server_port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.host}"
+
+    def keep(self, tag: str, content: bytes, media_type: str) -> str:
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        self.manifests[tag] = self.manifests[digest] = media_type, content
+        return digest
+
+
+def running(
+    login: str = "", address: str = "127.0.0.1", certificate: Path | None = None
+) -> AbstractContextManager[FakeRegistry]:
+    return serving(FakeRegistry(login, address, certificate))
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: FakeRegistry
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in one packet: else each waits 40 ms for the other side's acknowledgement
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+    def answer(self, code: int, content: bytes = b"", **headers: str) -> None:
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_in(self, wanted: str | None) -> bool:
+        """Whether the login that came is the one that is wanted; if not, that is answered."""
+        said = self.headers.get("Authorization")
+        if not wanted or said == wanted:
+            return True
+        own = f'Bearer realm="{self.server.url}/token",service="fake",scope="repository:x:pull,push"'
+        challenge = self.server.challenge or (own if self.server.login == "bearer" else 'Basic realm="fake"')
+        self.answer(401, b"who are you?", WWW_Authenticate=challenge)
+        return False
+
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        server = self.server
+        if "Authorization" in self.headers:
+            server.heard.append(f"{self.path.partition('?')[0]} {self.headers['Authorization']}")
+        if self.path.startswith("/token"):
+            granted = self.headers.get("Authorization") == f"Basic {PAIR}"
+            return self.answer(200 if granted else 401, TOKEN + server.padding)
+        if not self.log_in({"": None, "basic": f"Basic {PAIR}", "bearer": "Bearer let-in"}[server.login]):
+            return None
+        if self.path == "/v2/":
+            return self.answer(200, b"{}")
+        server.asked.append(f"{self.command} {self.path.split('/')[-2]}")
+        if server.elsewhere and self.command in ("GET", "HEAD"):
+            return self.answer(307, Location=f"{server.elsewhere}{self.path}")
+        return self.kept(body, self.path.rpartition("/")[2])
+
+    def kept(self, body: bytes, name: str) -> None:
+        server = self.server
+        if self.command == "POST":
+            return self.answer(202, Location=f"{server.uploads}{self.path}1?_state=x")
+        if self.command == "PUT" and "/uploads/" in self.path:
+            server.blobs[self.path.partition("digest=")[2].replace("%3A", ":")] = body
+            return self.answer(201)
+        if self.command == "PUT":
+            server.keep(name, body, self.headers["Content-Type"])
+            return self.answer(201)
+        if "/manifests/" in self.path and name in server.manifests:
+            media_type, content = server.manifests[name]
+            digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+            return self.answer(200, content + server.padding, Content_Type=media_type, Docker_Content_Digest=digest)
+        if "/blobs/" in self.path and name in server.blobs:
+            return self.answer(200, server.blobs[name])
+        return self.answer(404, b'{"errors": [{"code": "UNKNOWN"}]}')
+
+    do_GET = do_HEAD = do_POST = do_PUT = handle_any  # noqa: N815  the names are http.server's

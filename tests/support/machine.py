@@ -1,0 +1,113 @@
+"""A machine whose commands are fakes, for ./run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.paths import CHECKOUT
+
+# What run itself calls; everything else on PATH is a fake, so the machine's own docker is never seen.
+REAL = ("bash", "cat", "chmod", "dirname", "mkdir", "rm", "setsid", "sleep", "tail", "touch")
+
+
+TOOLS = ("buildah", "podman", "skopeo", "mksquashfs")
+
+
+FAKES = {
+    "id": "[[ $1 == -u ]] && echo ${FAKE_UID:-0} || echo tester",
+    "apt-get": 'echo "apt-get $*" >> "$FAKE_LOG"; [[ $* != *install* ]] || touch "$FAKE_STATE/installed"',
+    "apt-cache": '[[ " docker.io docker-compose debootstrap python3-venv debian-archive-keyring " == *" $2 "* ]]',
+    # Makes environments whose python logs what pip and invoke are asked for.
+    "python3": """case "$*" in
+    *ensurepip*) exit 0 ;;
+    --version) echo Python 3.11.2 ;;
+    *venv*) mkdir -p "${@: -1}/bin"; cat "$FAKE_STATE/venv-python" > "${@: -1}/bin/python"
+            chmod +x "${@: -1}/bin/python"; echo "venv ${@: -1}" >> "$FAKE_LOG" ;;
+esac""",
+    "debootstrap": "exit 0",
+    "docker-compose": "exit 0",
+    "dockerd": """trap 'rm "$FAKE_STATE/up"; echo "dockerd ended" >> "$FAKE_LOG"; exit 0' TERM
+echo "dockerd $*" >> "$FAKE_LOG"
+[[ -z ${FAKE_DOCKERD_FAILS:-} ]] || { echo "no space left on device"; exit 1; }
+while [[ $1 != --pidfile ]]; do shift; done
+echo $$ > "$2"; touch "$FAKE_STATE/up"
+while :; do sleep 0.1; done""",
+}
+
+
+VENV_PYTHON = """[[ $* != "-S -c "* ]] || exit 0
+[[ $1 == -m ]] && shift || [[ $1 != */start.py ]] || set -- invoke "${@:2}"
+echo "$*" >> "$FAKE_LOG"
+[[ $1 != invoke ]] || { [[ -z ${FAKE_LASTS:-} ]] || sleep 30 & wait; exit "${FAKE_CODE:-0}"; }"""
+
+
+def docker(version: str, *, buildx: bool) -> str:
+    """A docker client of this version; an engine answers it while the file `up` is there."""
+    return f"""case "$*" in
+    --version) echo "Docker version {version}, build abc" ;;
+    "buildx version") {"exit 0" if buildx else "exit 1"} ;;
+    "compose version") exit 1 ;;
+    version*) [[ -e $FAKE_STATE/up ]] && echo 20.10.24 || {{ echo "${{FAKE_REFUSAL:-Cannot connect}}" >&2; exit 1; }} ;;
+    info*) echo /var/lib/docker ;;
+esac"""
+
+
+class Machine:
+    """A checkout in a folder with a space in its name, and a PATH of fakes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkout = folder / "my checkout"
+        self.bin, self.state, self.log = folder / "bin", folder / "state", folder / "log"
+        for made in (self.checkout, self.bin, self.state):
+            made.mkdir()
+        shutil.copy(CHECKOUT / "run", self.checkout)
+        shutil.copytree(CHECKOUT / "bootstrap", self.checkout / "bootstrap")
+        shutil.copy(CHECKOUT / "pyproject.toml", self.checkout)
+        (self.state / "venv-python").write_text(f"#!/bin/bash\n{VENV_PYTHON}\n")
+        for name in REAL:
+            (self.bin / name).symlink_to(str(shutil.which(name)))
+        for name, body in FAKES.items():
+            self.has(name, body)
+        for name in TOOLS:
+            self.has(name, "exit 0")
+        self.has("docker", docker("20.10.24", buildx=False))
+        self.engine_answers()
+
+    def has(self, name: str, body: str, folder: Path | None = None) -> Path:
+        path = (folder or self.bin) / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    def lacks(self, *names: str) -> None:
+        for name in names:
+            (self.bin / name).unlink()
+
+    def engine_answers(self, answers: bool = True) -> None:
+        if answers:
+            (self.state / "up").touch()
+        else:
+            (self.state / "up").unlink()
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        return {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "FAKE_STATE": str(self.state), **extra}
+
+    def run(self, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.checkout / "run", *words],
+            env=self.environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+        )
+
+    def did(self, word: str) -> list[str]:
+        """What was called, among the lines that begin with ``word``."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if line.startswith(word)]

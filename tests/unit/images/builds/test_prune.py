@@ -1,0 +1,89 @@
+"""What is old: ours, and named by nothing that counts; and never anybody else's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from images.builds import prune
+from images.builds.prune import Old
+from images.report import record
+
+CURRENT = {"verl.cpu:0.9.1-cpu", "verl.cpu:latest"}
+
+
+def image(key: str, *tags: str, pulled: bool = False) -> Any:
+    digests = ["r/verl.cpu@sha256:1"] if pulled else []
+    return SimpleNamespace(id=f"sha256:{key}", tags=list(tags), attrs={"Size": 7, "RepoDigests": digests})
+
+
+@pytest.mark.parametrize(
+    ("tags", "old"),
+    [
+        ([], True),
+        (["verl.cpu:0.9.0-cpu"], True),
+        (["r.example/team/verl.cpu:0.9.0-cpu", "verl.rocm:0.4.1-gone"], True),
+        (["verl.cpu:0.9.1-cpu-0123456789ab"], True),
+        (["verl.cpu:latest"], False),
+        (["r.example/team/verl.cpu:latest", "verl.cpu:0.9.0-cpu"], False),
+        (["verl.cpu:mine"], False),
+        (["somebody/else:0.9.0-cpu"], False),
+        (["verl.cpu:0.9.0-cpu", "verl.cpu:mine"], False),
+    ],
+)
+def test_an_image_is_old_when_no_name_of_it_counts(tags: list[str], old: bool) -> None:
+    assert bool(prune.old_images([image("1", *tags)], CURRENT, set())) is old
+
+
+def test_what_a_container_uses_stays() -> None:
+    assert prune.old_images([image("1")], CURRENT, {"sha256:1"}) == {}
+
+
+def test_what_was_pulled_by_digest_stays_unless_it_was_built_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prune.old_images([image("1", pulled=True)], CURRENT, set()) == {}
+
+    monkeypatch.setattr(record, "read", lambda _: {"built": "here"})
+    assert prune.old_images([image("1", pulled=True)], CURRENT, set()) == {"sha256:1": ("without a name", 7)}
+
+
+def records(*each: tuple[str, str, str]) -> list[dict[str, Any]]:
+    """Records of a build cache by ID, parent and description."""
+    return [
+        {"ID": key, "Parent": parent, "Description": said, "Size": 5, "InUse": False, "Shared": False}
+        for key, parent, said in each
+    ]
+
+
+def test_of_the_cache_only_our_steps_are_old_and_what_was_built_on_them() -> None:
+    ours = "mount / from exec /bin/sh -c python3 /steps/guard.py verify"
+    found = records(
+        ("1", "", f"{ours} --pins new"),
+        ("2", "", f"{ours} --pins  old"),
+        ("3", "2", "fileop target"),
+        ("4", "3", "fileop target"),
+        ("5", "", "mount / from exec /bin/sh -c make somebody else's"),
+        ("6", "5", "fileop target"),
+        ("7", "", "local source for context"),
+        ("8", "1", "fileop target"),
+    )
+
+    assert prune.old_cache(found, {"python3 /steps/guard.py verify --pins new"}) == {"2": 5, "3": 5, "4": 5}
+
+
+def test_a_record_that_is_in_use_or_part_of_an_image_stays() -> None:
+    used, shared = records(("1", "", "cp /opt/verljob"), ("2", "", "cp /opt/verljob"))
+
+    assert prune.old_cache([{**used, "InUse": True}, {**shared, "Shared": True}], set()) == {}
+
+
+def test_what_is_shown_has_names_and_sizes_and_the_next_command() -> None:
+    old = Old({"sha256:0123456789abcdef": ("verl.cpu:0.9.0-cpu", 1_750_000_000)}, {"a": 10**9, "b": 10**9})
+
+    assert prune.shown(old).splitlines()[:2] == [
+        "  1.75 GB  verl.cpu:0.9.0-cpu  0123456789ab",
+        "  2.00 GB  build cache, 2 records",
+    ]
+    assert "invoke prune --yes" in prune.shown(old)
+    assert prune.shown(Old()) == "Nothing here is old."

@@ -1,0 +1,139 @@
+"""Targets wait for what they need, share it, and fail alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from images.builds.scheduler import Outcome, Target, run, summary
+from images.errors import ImageError
+
+
+def nothing() -> None:
+    """A need that is there."""
+
+
+def failing(words: str) -> Callable[[], str]:
+    def make() -> str:
+        raise ImageError(words)
+
+    return make
+
+
+def test_what_several_need_is_made_once_and_before_them() -> None:
+    order: list[str] = []
+
+    def base() -> None:
+        time.sleep(0.05)
+        order.append("base")
+
+    def named(name: str) -> Callable[[], str]:
+        def make() -> str:
+            order.append(name)
+            return name
+
+        return make
+
+    targets = [Target(name, named(name), {"base": base}) for name in "abc"]
+
+    assert [each.image_id for each in run(targets, 3)] == ["a", "b", "c"]
+    assert order[0] == "base"
+    assert sorted(order) == ["a", "b", "base", "c"]
+
+
+def test_a_failure_stops_nothing_else_and_a_failed_need_only_those_that_need_it() -> None:
+    targets = [
+        Target("bad", failing("broken"), {"base": nothing}),
+        Target("good", lambda: "id", {"base": nothing}),
+        Target("orphan", lambda: pytest.fail("its base is missing"), {"gone": failing("no such base")}),
+    ]
+    heard: list[str] = []
+
+    outcomes = run(targets, 1, over=lambda outcome: heard.append(outcome.name))
+
+    assert [str(each.error or each.image_id) for each in outcomes] == ["broken", "id", "no such base"]
+    assert sorted(heard) == ["bad", "good", "orphan"]
+
+
+def test_a_target_begins_as_soon_as_its_own_need_is_there() -> None:
+    begun, slow = threading.Event(), threading.Event()
+
+    def early() -> str:
+        begun.set()
+        slow.set()
+        return "early"
+
+    targets = [
+        Target("late", lambda: "late", {"slow": lambda: slow.wait(10)}),
+        Target("early", early, {"fast": nothing}),
+    ]
+
+    run(targets, 2)
+
+    assert begun.is_set()
+
+
+def test_the_longest_is_begun_first_and_what_it_needs_before_it() -> None:
+    order: list[str] = []
+
+    def named(name: str) -> Callable[[], str]:
+        return lambda: order.append(name) or name  # type: ignore[func-returns-value]
+
+    targets = [
+        Target("short", named("short"), {"small base": named("small base")}, expected_s=1),
+        Target("ready", named("ready"), {}, expected_s=2),
+        Target("long", named("long"), {"base": named("base")}, expected_s=3),
+        Target("middle", named("middle"), {"base": named("base")}, expected_s=1.5),
+    ]
+
+    assert [each.image_id for each in run(targets, 1)] == ["short", "ready", "long", "middle"]
+    assert order == ["base", "long", "ready", "middle", "small base", "short"]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_no_more_than_jobs_go_on_at_a_time(jobs: int) -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def make() -> str:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return "id"
+
+    run([Target(str(number), make, {}) for number in range(8)], jobs)
+
+    assert most[0] == jobs
+
+
+def test_another_error_ends_what_is_under_way_and_is_raised() -> None:
+    ended = threading.Event()
+
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    targets = [Target("long", lambda: str(ended.wait(10)), {}), Target("ctrl-c", interrupted, {})]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(targets, 2, end=ended.set)
+    assert ended.is_set()
+
+
+def test_less_than_one_at_a_time_is_refused() -> None:
+    with pytest.raises(ImageError, match="--jobs=0"):
+        run([], 0)
+
+
+def test_the_summary_names_every_target_failures_last() -> None:
+    outcomes = [Outcome("bad", "", ImageError("broken\nlog"), 1.0), Outcome("good", "sha256:1", None, 12.34)]
+
+    assert summary(outcomes).splitlines() == [
+        "good    12.3 s  sha256:1",
+        "bad      1.0 s  FAILED: broken",
+        "1 of 2 images are there",
+    ]

@@ -1,0 +1,120 @@
+"""A test is left alone only on the very image that passed it, by the same code and engine (tests/image/inherited)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from images.catalog.catalog import Catalog
+from tests.image import conftest as counting
+from tests.image.inherited import conftest as inherited
+from tests.image.inherited.conftest import Subject
+
+SUBJECT = Subject("verl.cpu:1", Catalog.read().find("cpu"))
+
+
+class FakeEngine:
+    """An image's ID and a daemon's version."""
+
+    image_id, number = "sha256:1", "20.10"
+
+    def local(self, _reference: str) -> SimpleNamespace:
+        return SimpleNamespace(id=self.image_id)
+
+    def daemon(self) -> SimpleNamespace:
+        return SimpleNamespace(version=lambda: {"Version": self.number})
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    fake = FakeEngine()
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/catalog/spec.py").write_text("one")
+    monkeypatch.setattr(inherited, "engine", fake)
+    monkeypatch.setattr(inherited, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(inherited, "CODE", ("images",))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("VERLJOB_TEST_AGAIN", raising=False)
+    inherited._code.cache_clear()
+    return fake
+
+
+def function(name: str = "test_one[cpu]", **arguments: Any) -> pytest.Function:
+    return cast(pytest.Function, SimpleNamespace(name=name, funcargs=arguments, stash=pytest.Stash()))
+
+
+def passes(item: pytest.Function) -> None:
+    inherited._keep(item.stash[inherited.PASSED], item.name)
+
+
+def left_alone(name: str = "test_one[cpu]") -> bool:
+    return inherited.pytest_pyfunc_call(function(name, subject=SUBJECT)) is True
+
+
+def test_what_passed_is_left_alone_and_what_did_not_is_run(engine: FakeEngine) -> None:
+    first = function(subject=SUBJECT)
+
+    assert inherited.pytest_pyfunc_call(first) is None
+    assert not left_alone()
+    passes(first)
+    assert left_alone()
+    assert not left_alone("test_other[cpu]")
+
+
+def test_another_image_engine_or_code_runs_it_again(engine: FakeEngine, tmp_path: Path) -> None:
+    first = function(subject=SUBJECT)
+    inherited.pytest_pyfunc_call(first)
+    passes(first)
+
+    engine.image_id = "sha256:2"
+    assert not left_alone()
+    engine.image_id, engine.number = "sha256:1", "23.0"
+    assert not left_alone()
+    engine.number = "20.10"
+    assert left_alone()
+    (tmp_path / "images/catalog/spec.py").write_text("two")
+    inherited._code.cache_clear()
+    assert not left_alone()
+
+
+def test_everything_is_run_where_that_is_asked_for(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = function(subject=SUBJECT)
+    inherited.pytest_pyfunc_call(first)
+    passes(first)
+    monkeypatch.setenv("VERLJOB_TEST_AGAIN", "1")
+
+    assert not left_alone()
+
+
+def test_a_test_of_no_image_is_always_run(engine: FakeEngine) -> None:
+    assert inherited.pytest_pyfunc_call(function()) is None
+
+
+def report(*properties: tuple[str, str]) -> pytest.TestReport:
+    return cast(pytest.TestReport, SimpleNamespace(when="call", user_properties=list(properties)))
+
+
+def test_passed_before_is_a_word_of_its_own() -> None:
+    before = report((counting.PASSED_BEFORE, "2026-11-22T00:00:00Z"))
+
+    assert counting.pytest_report_teststatus(before) == ("passed before", "b", "PASSED BEFORE")
+    assert counting.pytest_report_teststatus(report()) is None
+
+
+def test_what_passed_before_is_told_with_its_oldest_day() -> None:
+    days = ["2026-11-22T00:00:00Z", "2026-11-20T00:00:00Z"]
+    lines: list[str] = []
+    stats = {counting.PASSED_BEFORE: [report((counting.PASSED_BEFORE, day)) for day in days]}
+    for counted in (stats, {}):
+        reporter = SimpleNamespace(stats=counted, write_line=lines.append)
+        counting.pytest_terminal_summary(cast(pytest.TerminalReporter, reporter))
+
+    (line,) = lines
+    assert line.startswith("passed before: 2 tests on the same images by the same code, the first on 2026-11-20")
+
+
+def test_an_image_inherits_what_holds_for_all_its_platform_and_itself() -> None:
+    assert Subject("verl.cpu:1", Catalog.read().variants["cpu-vllm"]).lineage == ("every", "cpu", "cpu-vllm")

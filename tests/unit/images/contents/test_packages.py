@@ -1,0 +1,148 @@
+"""Packages of an image, from the databases that it has."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from pathlib import Path
+
+import pytest
+
+from images.contents import packages, rpm
+from images.errors import ImageError
+
+# From a Debian 12 and a distroless image; cut.
+STATUS = b"""Package: libstdc++6
+Status: install ok installed
+Architecture: amd64
+Multi-Arch: same
+Version: 12.2.0-14+deb12u1
+Description: GNU Standard C++ Library v3
+ Package: not-this
+
+Package: tini
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 0.19.0-1
+
+Package: login
+Status: hold ok installed
+Architecture: amd64
+Version: 1:4.13+dfsg1-1
+"""
+RELEASE = b'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nVERSION_ID="12"\nID=debian\n'
+SITE = "opt/venv/lib/python3.11/site-packages"
+
+
+def purls(files: dict[str, bytes]) -> list[str]:
+    return [each.purl for each in packages.listed(files)]
+
+
+def metadata(name: str, version: str, more: str = "") -> bytes:
+    return f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n{more}\nA text.\nName: not-this\n".encode()
+
+
+def test_debians_packages_are_those_that_are_installed() -> None:
+    assert purls({"var/lib/dpkg/status": STATUS, packages.OS_RELEASE: RELEASE}) == [
+        "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12",
+        "pkg:deb/debian/login@1:4.13%2Bdfsg1-1?arch=amd64&distro=debian-12",
+    ]
+
+
+def test_a_distroless_base_has_a_file_for_each_package() -> None:
+    status = b"Package: tzdata\nVersion: 2026a-0\nArchitecture: all\n"
+
+    (found,) = packages.listed({"var/lib/dpkg/status.d/tzdata": status, packages.OS_RELEASE: RELEASE})
+
+    assert (found.name, found.version, found.where) == ("tzdata", "2026a-0", "var/lib/dpkg/status.d/tzdata")
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        (f"{SITE}/TransferQueue-0.1.11.dist-info/METADATA", SITE),
+        (f"{SITE}/setuptools/_vendor/TransferQueue-0.1.11.dist-info/METADATA", f"{SITE}/setuptools/_vendor"),
+        ("usr/lib/python3/dist-packages/TransferQueue-0.1.11.egg-info", "usr/lib/python3/dist-packages"),
+        ("usr/lib/python3/dist-packages/TransferQueue.egg-info/PKG-INFO", "usr/lib/python3/dist-packages"),
+        (f"{SITE}/TransferQueue-0.1.11-py3.9.egg/EGG-INFO/PKG-INFO", SITE),
+    ],
+)
+def test_a_python_package_is_found_in_every_form_and_place(path: str, where: str) -> None:
+    assert packages.is_database(path)
+    (found,) = packages.listed({path: metadata("TransferQueue", "0.1.11")})
+
+    assert (found.purl, found.where) == ("pkg:pypi/transferqueue@0.1.11", where)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["opt/METADATA", f"{SITE}/x.dist-info/RECORD", "var/lib/dpkg/status-old", "var/lib/dpkg/info/x.list", "etc/a.json"],
+)
+def test_other_files_are_no_databases(path: str) -> None:
+    assert not packages.is_database(path)
+
+
+def test_the_same_package_in_two_prefixes_is_two_packages() -> None:
+    files = {f"opt/{prefix}/a.dist-info/METADATA": metadata("a", "1+cpu") for prefix in ("x", "y")}
+
+    assert [(each.purl, each.where) for each in packages.listed(files)] == [
+        ("pkg:pypi/a@1%2Bcpu", "opt/x"),
+        ("pkg:pypi/a@1%2Bcpu", "opt/y"),
+    ]
+
+
+def test_a_licence_is_told_where_the_package_gives_an_spdx_expression() -> None:
+    (found,) = packages.listed({f"{SITE}/a.dist-info/METADATA": metadata("a", "1", "License-Expression: MIT\n")})
+
+    assert found.licence == "MIT"
+
+
+def test_metadata_without_a_name_or_a_version_is_no_package() -> None:
+    assert packages.listed({f"{SITE}/a.dist-info/METADATA": b"Name: a\n", f"{SITE}/b.egg-info": b""}) == []
+
+
+def test_condas_packages_are_told_with_their_builds() -> None:
+    path = "opt/conda/envs/py_3.9/conda-meta/python-3.9.19-h955ad1f_1.json"
+    record = b'{"name": "python", "version": "3.9.19", "build": "h955ad1f_1", "license": "PSF-2.0"}'
+
+    assert packages.is_database(path)
+    (found,) = packages.listed({path: record})
+
+    assert (found.purl, found.where) == ("pkg:conda/python@3.9.19?build=h955ad1f_1", "opt/conda/envs/py_3.9")
+
+
+def header(**told: str | int) -> bytes:
+    """An RPM header of these tags."""
+    numbers = {name: tag for tag, name in rpm.TAGS.items()}
+    index, store = b"", b""
+    for name, value in told.items():
+        kind, content = (4, struct.pack(">I", value)) if isinstance(value, int) else (6, value.encode() + b"\0")
+        index += struct.pack(">IIII", numbers[name], kind, len(store), 1)
+        store += content
+    return struct.pack(">II", len(told), len(store)) + index + store
+
+
+def test_rpms_packages_are_read_from_its_sqlite_database(tmp_path: Path) -> None:
+    path = tmp_path / "rpmdb.sqlite"
+    rows = [
+        header(name="bash", version="5.1.8", release="9.el9", arch="x86_64"),
+        header(name="shadow-utils", version="4.9", release="8.el9", epoch=2, arch="x86_64"),
+        header(name="gpg-pubkey", version="5a6340b3", release="6229229e"),
+    ]
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE Packages (hnum INTEGER PRIMARY KEY AUTOINCREMENT, blob BLOB NOT NULL)")
+    connection.executemany("INSERT INTO Packages (blob) VALUES (?)", [(row,) for row in rows])
+    connection.commit()
+    connection.close()
+    files = {"var/lib/rpm/rpmdb.sqlite": path.read_bytes(), packages.OS_RELEASE: b'ID="rocky"\nVERSION_ID="9.4"\n'}
+
+    assert purls(files) == [
+        "pkg:rpm/rocky/bash@5.1.8-9.el9?arch=x86_64&distro=rocky-9.4",
+        "pkg:rpm/rocky/shadow-utils@2:4.9-8.el9?arch=x86_64&distro=rocky-9.4",
+    ]
+
+
+@pytest.mark.parametrize("path", [*rpm.OLDER, rpm.SQLITE[0]])
+def test_an_rpm_database_that_cannot_be_read_is_said_and_not_passed_over(path: str) -> None:
+    with pytest.raises(ImageError, match=f"/{path} is "):
+        packages.listed({path: b"something else"})

@@ -1,0 +1,168 @@
+"""Rendered Dockerfiles: committed as they are rendered, and within what every builder understands."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jinja2 import UndefinedError
+
+from images.catalog.catalog import Catalog
+from images.context import render
+
+CATALOG = Catalog.read()
+CELLS = list(CATALOG.variants.values())
+
+
+def test_the_committed_dockerfile_is_what_rendering_gives() -> None:
+    for spec in CELLS:
+        committed = (render.RENDERED / f"{spec.variant}.Dockerfile").read_text(encoding="utf-8")
+
+        assert render.dockerfile(spec) == committed, "run `invoke render`"
+
+
+def test_no_dockerfile_is_left_of_a_variant_that_is_gone() -> None:
+    assert {path.name.removesuffix(render.SUFFIX) for path in render.RENDERED.iterdir()} == set(CATALOG.variants)
+
+
+def test_rendering_all_removes_what_is_left_of_a_variant_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "rocm5.Dockerfile").touch()
+    (tmp_path / "notes").touch()
+
+    written = render.write_all(CATALOG, tmp_path)
+
+    assert {*tmp_path.iterdir()} == {*written, tmp_path / "notes"}
+
+
+def test_the_text_is_the_same_whatever_order_python_hashes_in() -> None:
+    program = (
+        "import hashlib; from images import render; from images.catalog.catalog import Catalog; "
+        "print(hashlib.sha256(''.join(map(render.dockerfile, Catalog.read().variants.values())).encode()).hexdigest())"
+    )
+    here = hashlib.sha256("".join(map(render.dockerfile, CATALOG.variants.values())).encode()).hexdigest()
+
+    for seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        argv = [sys.executable, "-c", program]
+        said = subprocess.run(
+            argv, env=environment, capture_output=True, text=True, check=True, cwd=render.TEMPLATES.parent
+        )
+        assert said.stdout.strip() == here
+
+
+def test_a_cell_for_one_gpu_compiles_for_it_alone() -> None:
+    text = render.dockerfile(CATALOG.variants["rocm6.2-gfx942"])
+
+    assert text.count('PYTORCH_ROCM_ARCH="gfx942"') == 2  # where vLLM is built, and at run time
+    assert "gfx90a" not in text
+
+
+def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
+    # https://github.com/opencontainers/image-spec/blob/main/annotations.md; created and base.digest are the build's.
+    keys = "authors url documentation source version revision vendor licenses ref.name title description base.name"
+
+    for spec in CELLS:
+        told = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(spec)))
+
+        assert set(told) == set(keys.split())
+        assert told["ref.name"] == told["version"] == spec.tag
+
+
+def test_only_what_docker_20_10_and_buildah_1_28_know_is_used() -> None:
+    for spec in CELLS:
+        text = render.dockerfile(spec)
+
+        for newer in ("<<", "--link", "--network", "--checksum", "# syntax=", "--parents", "--exclude"):
+            assert newer not in text
+
+
+def test_no_build_argument_stands_where_its_change_would_rebuild_layers() -> None:
+    for spec in CELLS:
+        before, _, after = render.dockerfile(spec).partition("FROM ")
+
+        assert re.findall(r"^ARG (\w+)", before, re.MULTILINE) == ["BASE"]
+        assert "\nARG " not in after
+
+
+def test_labels_name_every_pin_the_base_and_the_templates_revision() -> None:
+    for spec in CELLS:
+        text = render.dockerfile(spec)
+
+        for name, version in spec.pins.items():
+            assert f'verljob.pin.{name.lower()}="{version}"' in text
+        assert f'image.base.name="{spec.base}"' in text
+        assert f'verljob.template="{render.revision(spec)}"' in text
+
+
+def test_the_toolkit_is_the_last_layer() -> None:
+    for spec in CELLS:
+        instructions = re.findall(r"^(RUN|COPY|ADD|ENV|ENTRYPOINT|CMD)", render.dockerfile(spec), re.MULTILINE)
+
+        assert instructions[-3:] == ["COPY", "ENTRYPOINT", "CMD"]
+        assert instructions.count("COPY") == 1
+
+
+def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with_dependencies() -> None:
+    for spec in CELLS:
+        text = render.dockerfile(spec)
+
+        assert text.index("guard.py record") < text.index("guard.py install") < text.index("guard.py verify")
+        assert text.index("guard.py install") < text.index("compile.py --installed") < text.index("guard.py verify")
+        for line in re.findall(r".*pip install.*", text):
+            assert "--no-deps" in line
+            assert "--no-index" in line  # torch's wheel from the context, or a replaced package's from its stage
+
+
+def test_a_secret_is_mounted_and_never_an_argument() -> None:
+    for spec in CELLS:
+        text = render.dockerfile(spec)
+
+        assert "PIP_INDEX_URL" not in text
+        assert "--index-url" not in text
+        assert "type=secret,id=pip" in text
+
+
+def test_a_replaced_package_is_built_in_its_own_stage_from_its_commit() -> None:
+    spec = CATALOG.variants["rocm6.2"]
+    stages = re.split(r"^FROM ", render.dockerfile(spec), flags=re.MULTILINE)[1:]
+
+    assert stages[0].startswith("${BASE} AS vllm\n")
+    assert spec.replaces["vllm"].commit in stages[0]
+    assert "from=vllm,source=/wheels" in stages[1]
+
+
+def test_without_a_replacement_there_is_one_stage() -> None:
+    text = render.dockerfile(replace(CATALOG.variants["rocm6.2"], replaces={}))
+
+    assert len(re.findall("^FROM ", text, re.MULTILINE)) == 1
+    assert "/wheels" not in text
+
+
+def test_a_misspelt_name_in_a_template_stops(tmp_path: Path) -> None:
+    shutil.copytree(render.TEMPLATES, tmp_path / "t")
+    template = tmp_path / "t/cpu.j2"
+    template.write_text(
+        template.read_text(encoding="utf-8").replace("spec.base_pinned ", "spec.bass "), encoding="utf-8"
+    )
+
+    with pytest.raises(UndefinedError, match="bass"):
+        render.dockerfile(CATALOG.variants["cpu"], tmp_path / "t")
+
+
+def test_the_revision_changes_with_the_template_and_with_every_pin(tmp_path: Path) -> None:
+    spec = CATALOG.variants["cpu"]
+    shutil.copytree(render.TEMPLATES, tmp_path / "t")
+    with (tmp_path / "t/macros.j2").open("a", encoding="utf-8") as macros:
+        macros.write("{# a word #}")
+    bumped = replace(spec, installs={**spec.installs, "ray": "2.60.1"})
+
+    revisions = {render.revision(spec), render.revision(spec, tmp_path / "t"), render.revision(bumped)}
+
+    assert len(revisions) == 3

@@ -1,0 +1,213 @@
+"""verl from a checkout or a commit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from images.catalog.catalog import Catalog
+from images.catalog.compatibility import refuse_impossible
+from images.context import context, inputs, verl_source
+from images.context.instructions import parse
+from images.context.render import dockerfile
+from images.context.staging import Staging
+from images.errors import ImageError, Incompatible
+from images.host.digests import Digests
+from images.pins.locks import without
+from images.report.record import _verl
+
+CATALOG = Catalog.read()
+CPU = CATALOG.variants["cpu"]
+
+
+def nothing(_: str) -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "verl"
+    for name, content in {"version/version": "0.10.0.dev0\n", "__init__.py": "x = 1\n", "run.sh": ":\n"}.items():
+        (folder / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "verl" / name).write_text(content)
+    (folder / "verl/run.sh").chmod(0o700)
+    (folder / "verl/__pycache__").mkdir()
+    (folder / "verl/.cache").touch()
+    (folder / "outputs").mkdir()
+    return folder
+
+
+@pytest.fixture
+def repository(checkout: Path) -> Callable[..., str]:
+    """Runs git in the checkout, which has one commit on `main`."""
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
+        argv = ["git", "-C", str(checkout), *who, *words]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "--quiet", "--initial-branch=main")
+    git("add", "verl/version", "verl/__init__.py")
+    git("commit", "--quiet", "--message=one")
+    return git
+
+
+def stage(found: verl_source.Source, context: Path) -> Path:
+    """Stage it alone, and return what becomes /opt/verl."""
+    known = Digests(context.with_name("digests.json"))
+    with Staging(context, known, known) as staging:
+        verl_source.stage(found, staging, "verl")
+    return context / "verl"
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def test_a_checkout_is_copied_with_what_pip_asks_for_and_without_what_python_and_git_left(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = verl_source.find(str(checkout), nothing)
+    staged = stage(found, tmp_path / "context")
+    facts = "verl-0.10.0.dev0.dist-info"
+
+    assert files(staged) == {
+        *("verl/__init__.py", "verl/version/version", "verl/run.sh"),
+        *(f"{facts}/METADATA", f"{facts}/INSTALLER", f"{facts}/direct_url.json"),
+    }
+    (installed,) = metadata.distributions(path=[str(staged)])
+    assert (installed.metadata["Name"], installed.version) == ("verl", "0.10.0.dev0")
+    url = json.loads((staged / facts / "direct_url.json").read_text())
+    assert url == {"url": checkout.as_uri(), "dir_info": {"editable": False}}
+
+
+def test_modes_are_those_of_every_checkout(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "verl/__init__.py").chmod(0o600)
+    staged = stage(verl_source.find(str(checkout), nothing), tmp_path / "context")
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (staged / "verl").iterdir()}
+    assert modes == {"__init__.py": 0o644, "run.sh": 0o755, "version": 0o755}
+    assert (checkout / "verl/__init__.py").stat().st_mode & 0o777 == 0o600, "the checkout's own is left alone"
+
+
+def test_an_editable_checkout_is_linked_to(checkout: Path, tmp_path: Path) -> None:
+    staged = stage(verl_source.find(str(checkout), nothing, editable=True), tmp_path / "context")
+
+    assert (staged / "verl").readlink() == checkout / "verl"
+    assert (checkout / "verl").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_git_reference_is_recorded_by_its_full_commit(
+    checkout: Path, repository: Callable[..., str], tmp_path: Path
+) -> None:
+    found = verl_source.find(f"git+{checkout.as_uri()}@main", nothing, commits=tmp_path / "commits")
+
+    commit = repository("rev-parse", "HEAD")
+    assert (found.commit, found.label, found.version) == (commit, commit[:12], "0.10.0.dev0")
+    facts = {"vcs": "git", "requested_revision": "main", "commit_id": commit}
+    assert found.direct_url == {"url": checkout.as_uri(), "vcs_info": facts}
+    assert files(found.folder) == {"verl/__init__.py", "verl/version/version"}
+
+
+def test_a_branch_that_moved_is_fetched_again_and_a_commit_is_not(
+    checkout: Path, repository: Callable[..., str], tmp_path: Path
+) -> None:
+    url, first = f"git+{checkout.as_uri()}", repository("rev-parse", "HEAD")
+    verl_source.find(f"{url}@main", nothing, commits=tmp_path / "commits")
+    (checkout / "verl/__init__.py").write_text("x = 2\n")
+    repository("commit", "--quiet", "--all", "--message=two")
+
+    moved = verl_source.find(f"{url}@main", nothing, commits=tmp_path / "commits")
+    asked: list[str] = []
+    kept = verl_source.find(f"{url}@{first}", lambda of: asked.append(of) or {}, commits=tmp_path / "commits")  # type: ignore[func-returns-value]
+
+    assert (moved.folder / "verl/__init__.py").read_text() == "x = 2\n"
+    assert (kept.folder / "verl/__init__.py").read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("/no/such/folder", "is no verl"),
+        ("git+https://example.com/verl.git", r"name git\+URL@REF or git:REF"),
+        ("git:", "name git"),
+    ],
+)
+def test_what_is_no_verl_is_refused_with_what_to_name(asked: str, told: str) -> None:
+    with pytest.raises(ImageError, match=told):
+        verl_source.find(asked, nothing)
+
+
+def test_editable_is_for_a_checkout_alone(checkout: Path) -> None:
+    with pytest.raises(ImageError, match="only a checkout's folder can be --editable"):
+        verl_source.find("git:main", nothing, editable=True)
+    with pytest.raises(ImageError, match="name it with --verl PATH"):
+        verl_source.chosen(CPU, "", True, nothing)
+
+
+def test_a_version_file_that_holds_none_is_named(checkout: Path) -> None:
+    (checkout / "verl/version/version").write_text("main\n")
+
+    with pytest.raises(ImageError, match="verl/version/version holds no version"):
+        verl_source.find(str(checkout), nothing)
+
+
+def test_an_image_of_a_checkout_has_a_tag_of_its_own_and_is_never_latest(checkout: Path) -> None:
+    spec, _ = verl_source.chosen(CPU, str(checkout), False, nothing)
+
+    assert CATALOG.names(spec) == ["verl.cpu:0.10.0.dev0-cpu-local"]
+    assert spec.pins["verl"] == "0.10.0.dev0"
+
+
+def test_a_checkout_that_cannot_run_on_the_base_is_refused_before_a_build(checkout: Path) -> None:
+    spec, _ = verl_source.chosen(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
+
+    with pytest.raises(Incompatible, match=r"verl 0\.10\.0\.dev0 needs Python .*3\.10"):
+        refuse_impossible(spec)
+
+
+@pytest.mark.parametrize("variant", ["rocm6.2", "cu130", "cpu", "cpu-vllm"])
+def test_verls_source_is_the_last_layer_and_all_below_its_own_step_is_the_releases(
+    variant: str, checkout: Path
+) -> None:
+    release = CATALOG.variants[variant]
+    own = verl_source.applied(release, verl_source.find(str(checkout), nothing))
+    of_release, of_checkout = (
+        [each.text for each in parse(dockerfile(spec)) if each.is_step] for spec in (release, own)
+    )
+
+    assert of_checkout[-1] == "COPY verl/ /opt/verl/"
+    assert of_checkout[:-4] == of_release[:-3]
+    assert of_checkout[-3:-1] == of_release[-2:]
+    assert of_release[-1] == "COPY toolkit/ /opt/verljob/"
+    assert "source=verl.txt" in of_release[-3]
+
+
+def test_a_bump_of_verl_alone_changes_verls_own_step_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "STAGED", tmp_path)
+    folder = context.stage(CPU, "base:1", [])
+
+    assert (folder / "verl.txt").read_text().startswith(f"verl=={CPU.installs['verl']}")
+    assert "\nverl==" not in (folder / "lock.txt").read_text()
+    below = [each.text for each in parse((folder / "Dockerfile").read_text()) if each.is_step][:-3]
+    assert not [text for text in below if CPU.installs["verl"] in text]
+
+
+def test_one_package_and_the_head_are_taken_out_of_a_lock() -> None:
+    of_verl = "verl==2 --hash=sha256:1 --hash=sha256:2\n"
+
+    assert without(f"# asked: verl==2\na==1\n{of_verl}verl-x==3\n", "verl") == ("a==1\nverl-x==3\n", of_verl)
+    assert without("a==1\n", "verl") == ("a==1\n", "")
+
+
+def test_provenance_tells_of_verls_source_in_one_entry(checkout: Path, tmp_path: Path) -> None:
+    stage(verl_source.find(str(checkout), nothing), tmp_path / "context")
+
+    (told,) = _verl(tmp_path / "context", inputs.files(inputs.inputs(tmp_path / "context", "", "", {})))
+    assert (told["name"], told["uri"]) == ("verl", checkout.as_uri())
+    assert len(told["digest"]["sha256"]) == 64

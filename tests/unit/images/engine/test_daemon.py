@@ -1,0 +1,100 @@
+"""What each build asks the daemon, over its socket and, where DOCKER_HOST says so, by docker-py: the same answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from images.engine import daemon
+from images.errors import EngineMissing, ImageError, NotBuilt
+from tests.support.fake_daemon import OnSocket, OnTcp
+from tests.support.paths import CHECKOUT
+from tests.support.serving import serving
+
+ID = "sha256:" + "1" * 64
+IMAGE = {"Id": ID, "RepoTags": ["a/b:1", "<none>:<none>"], "Size": 7, "RootFS": {"Layers": ["sha256:2"]}}
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What a process asks once is asked anew, also by those that come later."""
+    asked_once = (daemon.daemon, daemon.daemon_version, daemon.storage)
+    for each in asked_once:
+        each.cache_clear()
+    yield
+    if daemon.daemon.cache_info().currsize:
+        daemon.daemon().close()
+    for each in asked_once:
+        each.cache_clear()
+
+
+@pytest.fixture(params=["socket", "tcp"])
+def server(request: pytest.FixtureRequest, forgotten: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    images: dict[str, dict[str, Any]] = {"a/b:1": IMAGE, ID: IMAGE}
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path may be longer than a socket's path can be
+        made: Any = OnSocket(f"{folder}/s", images) if request.param == "socket" else OnTcp(images)
+        host = f"unix://{folder}/s" if request.param == "socket" else f"tcp://127.0.0.1:{made.server_port}"
+        with serving(made) as server:
+            monkeypatch.setenv("DOCKER_HOST", host)
+            yield server
+
+
+def test_an_image_is_found_by_name_and_by_id_and_one_that_is_not_there_is_not(server: Any) -> None:
+    by_name, by_id = daemon.find("a/b:1"), daemon.find(ID)
+
+    assert by_name == by_id == daemon.Inspected(IMAGE)
+    assert by_name
+    assert (by_name.id, by_name.tags) == (ID, ["a/b:1"])
+    assert daemon.find("a/b:2") is None
+    with pytest.raises(NotBuilt, match=r"a/b:2 is not on this machine"):
+        daemon.get("a/b:2")
+
+
+def test_what_made_an_image_and_another_name_for_it(server: Any) -> None:
+    image = daemon.get("a/b:1")
+
+    image.tag("registry:5000/c/d:2")
+
+    assert [each["CreatedBy"] for each in image.history()] == ["COPY", "FROM"]
+    assert daemon.get("registry:5000/c/d:2").id == ID
+
+
+def test_the_daemon_itself_is_asked_once(server: Any) -> None:
+    for _ in range(2):
+        assert (daemon.daemon_version()["Version"], daemon.architecture()) == ("20.10.24", "amd64")
+        assert daemon.storage() == Path("/var/lib/docker")
+
+    assert server.asked.count("GET /info") == 1
+
+
+def test_what_the_daemon_says_of_its_own_trouble_is_told(server: Any) -> None:
+    with pytest.raises(ImageError, match=r"answered 500: .*the disk is on fire"):
+        daemon.find("broken")
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1"])
+def test_without_a_daemon_it_is_said_what_to_start(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+
+    with pytest.raises(EngineMissing, match=r"no Docker daemon answers .*Start dockerd"):
+        daemon.find("a/b:1")
+
+
+def test_a_socket_is_asked_without_docker_py() -> None:
+    script = (
+        "from images import daemon; daemon.get('a/b:1'); import sys; print({'docker', 'requests'} & {*sys.modules})"
+    )
+    with tempfile.TemporaryDirectory() as folder, serving(OnSocket(f"{folder}/s", {"a/b:1": IMAGE})):
+        environment = {**os.environ, "DOCKER_HOST": f"unix://{folder}/s"}
+        argv = [sys.executable, "-c", script]
+        said = subprocess.run(argv, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert said.strip() == "set()"

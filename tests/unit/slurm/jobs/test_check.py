@@ -1,0 +1,80 @@
+"""What `invoke check` runs, and where it ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm.errors import CannotLook
+from slurm.jobs import check
+
+JOB = check.Job("demo_cpu", ["trainer.total_epochs=2"], 2, 1, "", 80, 0, 0)
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Path:
+    """A docker that writes down its words and ends with the code that stands in a file beside it."""
+    fake = tmp_path / "docker"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/argv\nexit "$(cat {tmp_path}/code)"\n')
+    fake.chmod(0o755)
+    (tmp_path / "code").write_text("0")
+    return fake
+
+
+def environ(docker: Path, **more: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "VERLJOB_DOCKER": str(docker), "HF_HOME": "/none", **more}
+
+
+def words(docker: Path) -> list[str]:
+    return (docker.parent / "argv").read_text().splitlines()
+
+
+def test_the_image_looks_at_recipe_flags_and_overrides(docker: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    given = environ(docker, VERLJOB_MODEL=str(tmp_path / "model"), WANDB_API_KEY="a-secret", HF_TOKEN="hf_another")  # noqa: S106
+    assert check.run(JOB, given) == 0
+    argv = words(docker)
+    image = argv.index("verl.cpu:latest")
+    assert argv[:2] == ["run", "--rm"]
+    assert argv[image + 1 : image + 4] == ["python3", "-m", "verl_node.configuration"]
+    assert argv[-2:] == ["--", "trainer.total_epochs=2"]
+    assert argv[argv.index("--gpu-memory") + 1] == str(80 << 30)
+    assert {"--wandb", "--long"} <= set(argv)
+    assert f"type=bind,source={tmp_path}/model,target={tmp_path}/model,readonly" in argv
+    assert argv[argv.index("HF_TOKEN") - 1] == "--env"
+    assert not {"a-secret", "hf_another"} & set(argv)
+
+
+def test_a_wrong_configuration_gives_65_and_an_image_that_cannot_look_an_error(docker: Path) -> None:
+    (docker.parent / "code").write_text("65")
+    assert check.run(JOB, environ(docker)) == 65
+    (docker.parent / "code").write_text("127")
+    with pytest.raises(CannotLook, match=r"ended with 127 for verl\.cpu:latest"):
+        check.run(JOB, environ(docker))
+
+
+def test_a_bare_environment_needs_no_container(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "python3"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@" > {tmp_path}/argv\n')
+    fake.chmod(0o755)
+    assert check.run(JOB, {"VERLJOB_RUNTIME": "bare", "VERLJOB_IMAGE": str(tmp_path), "PATH": os.environ["PATH"]}) == 0
+    said = (tmp_path / "argv").read_text().splitlines()
+    assert said[0].endswith("/entrypoints")
+    assert said[1:3] == ["-m", "verl_node.configuration"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("", 0), ("25", 25), ("90:00", 90), ("2:30:00", 150), ("30-00:00:00", 43200), ("1-12", 2160)]
+)
+def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, wanted: int) -> None:
+    assert check.minutes(text) == wanted
+
+
+def test_what_is_no_time_and_no_recipe_is_said() -> None:
+    with pytest.raises(CannotLook, match="The time limit soon"):
+        check.minutes("soon")
+    with pytest.raises(CannotLook, match=r"recipes are demo_cpu, gsm8k_grpo, gsm8k_ppo"):
+        check.find("gsm9k")

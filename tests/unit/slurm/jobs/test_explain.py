@@ -1,0 +1,144 @@
+"""invoke explain: a job's number, a log or a folder becomes what verl_node reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm.errors import NothingToExplain
+from slurm.jobs import explain
+
+FAILURE = "OSError: [Errno 122] Disk quota exceeded: 'x'\n"
+
+
+def run_dir(folder: Path) -> Path:
+    log = folder / "nodes" / "0-n1" / "node.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(FAILURE)
+    return folder
+
+
+def test_a_job_is_found_by_its_number_where_it_was_submitted(tmp_path: Path) -> None:
+    run_dir(tmp_path / "verljob" / "4711" / "attempt-2")
+
+    told = json.loads(explain.explain("4711", folder=tmp_path, as_json=True))
+
+    assert (told["class"], told["host"]) == ("data", "n1")
+    assert told["file"].endswith("attempt-2/nodes/0-n1/node.log")
+
+
+def test_a_run_directory_that_somebody_named_is_found_by_the_jobs_output(tmp_path: Path) -> None:
+    named = run_dir(tmp_path / "elsewhere")
+    (tmp_path / "slurm-verl-12.out").write_text(f"job         12, r on 1 nodes: n1\nrun folder  {named}\n")
+
+    assert str(named) in explain.explain("12", folder=tmp_path)
+
+
+def test_an_output_without_its_run_directory_is_read_itself(tmp_path: Path) -> None:
+    (tmp_path / "slurm-verl-12.out").write_text(f"run folder  /gone\n{FAILURE}")
+
+    assert "slurm-verl-12.out:2" in explain.explain("12", folder=tmp_path)
+
+
+def test_the_output_of_another_job_whose_number_ends_alike_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "slurm-x-14711.out").write_text(FAILURE)
+
+    with pytest.raises(NothingToExplain, match="Nothing of job 4711 was found"):
+        explain.explain("4711", folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["slurm-4711.out", "slurm-verl-4711.out", "slurm-a-14711-b-4711.out"])
+def test_the_output_of_a_job_is_found_whatever_the_job_is_called(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(FAILURE)
+
+    assert f"{name}:1" in explain.explain("4711", folder=tmp_path)
+
+
+def test_what_is_printed_has_no_control_characters(tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(f"\x1b]52;c;aGk=\x07{FAILURE.rstrip()} \u009b2J\u202e\x1b[31mred\x1b[0m\n", encoding="utf-8")
+
+    for as_json in (False, True):
+        told = explain.explain(str(log), folder=tmp_path, as_json=as_json)
+        assert "Disk quota exceeded: 'x' red" in told
+        assert not set("\x1b\x07\x9b\u202e") & set(told)
+        assert "u001b" not in told
+
+
+class FakeSlurm:
+    """Executables of Slurm on PATH, which answer what a test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def answers(self, name: str, *lines: str) -> None:
+        path = self.folder / name
+        path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return FakeSlurm(tmp_path / "bin")
+
+
+def test_slurm_is_asked_where_a_job_ran(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run_dir(tmp_path / "work" / "verljob" / "9" / "attempt-1")
+    slurm.answers("scontrol", "JobId=9 JobName=verl", f"   WorkDir={tmp_path}/work")
+
+    assert "first failure data: " in explain.explain("9", folder=tmp_path)
+
+
+QUIET = "training begins\nthe widget could not be opened\n"
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sacct", "told"),
+    [
+        ("   JobState=FAILED Reason=NonZeroExitCode", "", "unknown: "),
+        ("   JobState=COMPLETED Reason=None", "FAILED", "none: "),
+        ("   JobState=CANCELLED Reason=None", "", "none: "),
+        ("slurm_load_jobs error: Invalid job id specified", "TIMEOUT", "unknown: "),
+        ("", "", "none: "),
+    ],
+)
+def test_a_job_that_slurm_calls_failed_has_a_failure(
+    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, told: str
+) -> None:
+    slurm.answers("scontrol", scontrol)
+    slurm.answers("sacct", sacct)
+    (tmp_path / "slurm-verl-12.out").write_text(QUIET)
+
+    assert f"first failure {told}" in explain.explain("12", folder=tmp_path)
+
+
+def test_of_a_log_somebody_may_know_that_its_job_failed(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(QUIET)
+
+    assert "the widget could not be opened" in explain.explain(str(log), folder=tmp_path, failed=True)
+
+
+def test_a_job_that_left_nothing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NothingToExplain, match="Nothing of job 3 was found"):
+        explain.explain("3", folder=tmp_path)
+
+
+def test_a_path_without_logs_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NothingToExplain, match="No log in"):
+        explain.explain(str(tmp_path), folder=tmp_path)
+
+
+def test_a_page_without_the_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n")
+
+    with pytest.raises(NothingToExplain, match="between which"):
+        explain.write_page(page)
+
+    assert page.read_text() == "# Page\n"

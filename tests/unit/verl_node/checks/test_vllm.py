@@ -1,0 +1,114 @@
+"""The deep check that starts vLLM: what it makes of an engine that answers, fails, answers too little, or hangs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from verl_node.checks.node import vllm
+from verl_node.checks.result import Result
+from verl_node.settings.settings import Settings
+from verl_node.supervision import process_tree
+
+from tests.support.paths import ENTRYPOINTS
+
+SETTINGS = Settings.from_env({"VERLJOB_PLATFORM": "cuda"})
+ENGINE = """
+import json, os, sys, time
+__version__ = "9.9"
+class SamplingParams:
+    def __init__(self, **asked): self.asked = asked
+class LLM:
+    def __init__(self, **asked):
+        self.asked = asked
+        assert json.load(open(asked["model"] + "/config.json"))["architectures"] == ["Qwen2ForCausalLM"]
+        open(os.environ["SEEN"], "w").write(json.dumps([asked, os.environ["HF_HUB_OFFLINE"]]))
+        self.start()
+    def start(self): pass
+    def generate(self, prompts, params):
+        output = type("Output", (), {"token_ids": [7] * (params.asked["max_tokens"] - int(os.environ.get("FEWER", 0)))})
+        return [type("Answer", (), {"outputs": [output]})]
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A vLLM that tests write; returns its file."""
+    package = tmp_path / "site" / "vllm"
+    package.mkdir(parents=True)
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    monkeypatch.setenv("PYTHONPATH", f"{package.parent}:{ENTRYPOINTS}")
+    monkeypatch.syspath_prepend(package.parent)
+    (package / "__init__.py").write_text(ENGINE)
+    return package / "__init__.py"
+
+
+def asked(gpus: int = 1) -> Result:
+    return vllm.engine_generates(SETTINGS, gpus)
+
+
+def test_an_engine_that_generates_is_told_with_its_seconds(engine: Path, tmp_path: Path) -> None:
+    found = asked(gpus=6)
+
+    assert (found.severity, found.seen.startswith("vLLM 9.9 started on 4 GPUs in ")) == ("ok", True)
+    assert "generated 8 tokens in " in found.seen
+    seen = (tmp_path / "seen").read_text()
+    assert '"tensor_parallel_size": 4' in seen
+    assert '"load_format": "dummy"' in seen
+    assert seen.endswith(', "1"]')
+
+
+def test_a_node_without_gpus_is_told_as_such(engine: Path) -> None:
+    assert asked(gpus=0).seen.startswith("vLLM 9.9 started on the CPU in ")
+
+
+def test_an_engine_that_fails_is_told_by_its_first_failure_and_its_fix(engine: Path) -> None:
+    refusal = (
+        "Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU memory utilization (0.1, 14)."
+    )
+    engine.write_text(ENGINE.replace("def start(self): pass", f'def start(self): raise ValueError("{refusal}")'))
+
+    found = asked()
+
+    assert found.severity == "fail"
+    assert "(7.34/139.72 GiB)" in found.seen
+    assert "nvidia-smi" in found.fix
+    assert found.wanted
+
+
+def test_an_engine_that_nobody_knows_the_failure_of_is_told_by_its_last_words(engine: Path) -> None:
+    engine.write_text(ENGINE.replace("def start(self): pass", 'def start(self): raise RuntimeError("odd")'))
+
+    assert "RuntimeError: odd" in asked().seen
+
+
+def test_an_engine_that_generates_too_little_fails(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEWER", "8")
+
+    assert (asked().severity, "0 tokens" in asked().seen) == ("fail", True)
+
+
+def test_an_engine_that_hangs_is_ended_with_all_that_it_started(
+    engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = "import subprocess; p = subprocess.Popen(['sleep', '60'], start_new_session=True); "
+    hangs += f"open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); time.sleep(60)"
+    engine.write_text(ENGINE.replace("def start(self): pass", f"def start(self): {hangs}"))
+    monkeypatch.setattr(vllm, "LIMIT_S", vllm._MARGIN_S + 3.0)
+    began = time.monotonic()
+
+    found = asked()
+
+    assert time.monotonic() - began < 10
+    assert (found.severity, "neither started nor failed within 3 s" in found.seen) == ("fail", True)
+    started = int((tmp_path / "pid").read_text())
+    while process_tree.lives(started, "sleep") and time.monotonic() - began < 10:
+        time.sleep(0.05)  # it was killed, and on a busy machine ends a moment later
+    assert not process_tree.lives(started, "sleep")
+
+
+def test_an_image_without_vllm_has_nothing_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
+
+    assert asked().severity == "idle"

@@ -1,0 +1,54 @@
+"""Every rule finds what was once a real failure, and says of it what a user needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from verl_node.explain import classes, explain, rules
+from verl_node.explain.logs import scan
+from verl_node.explain.rules import LEVELS, Rule
+
+from tests.support.paths import CHECKOUT
+
+CLASSES = {one.name for one in classes.load()} - set(classes.OTHERS)
+TABLE = rules.load()
+ENDED = "srun: error: Exited with exit code 1\n"
+"""A warning counts only in a job that failed."""
+
+
+@pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.id)
+def test_a_rule_explains_the_log_that_it_was_written_from(rule: Rule, tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text(rule.excerpt + (ENDED if rule.level == "warning" else ""))
+
+    told = explain([log])
+
+    assert (told.rule, told.kind) == (rule.id, rule.kind)
+    assert told.line in rule.excerpt
+    assert told.file == str(log)
+    assert told.cause
+    assert told.fix
+    assert "{" not in told.cause + told.fix.replace("={", "")
+
+
+@pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.id)
+def test_a_rule_has_what_its_reader_needs(rule: Rule) -> None:
+    assert rule.kind in CLASSES
+    assert rule.level in LEVELS
+    assert re.match(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+$|own run, |a public log", rule.source)
+    assert any(reference.startswith("https://") for reference in rule.references)
+    for page in (reference for reference in rule.references[1:] if reference.startswith("docs/")):
+        assert (CHECKOUT / page).is_file()
+
+
+@pytest.mark.parametrize("rule", TABLE, ids=lambda rule: rule.id)
+def test_each_literal_has_a_whole_word_by_which_its_rule_is_looked_up(rule: Rule) -> None:
+    for literal in rule.literals:
+        assert len(scan.key(literal)) >= 2
+
+
+def test_every_class_has_a_rule_and_no_two_rules_share_a_name() -> None:
+    assert {rule.kind for rule in TABLE} == CLASSES
+    assert len({rule.id for rule in TABLE}) == len(TABLE)

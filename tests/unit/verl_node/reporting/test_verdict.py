@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from verl_node.errors import ClusterLost, EndedFromOutside
+from verl_node.reporting.verdict import Verdict, save_result, save_verdict
+
+
+def test_a_verdict_is_a_line_a_key_whatever_its_words(tmp_path: Path) -> None:
+    error = ClusterLost("It ended:\nx=1\n  no more.", fix="Look.", host="n2")
+    verdict = Verdict.of(error, stage="train", host="n1")
+
+    assert save_verdict(verdict, [tmp_path / "out"]) == []
+    assert (tmp_path / "out" / "verdict").read_text() == (
+        "code=76\norigin=self\nstage=cluster\nhost=n2\ncause=It ended: x=1 no more.\nfix=Look.\n"
+    )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["verdict"]
+
+
+def test_a_verdict_that_cannot_be_written_in_one_place_is_written_in_the_others(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    verdict = Verdict.of(EndedFromOutside("TERM.", fix="Look."), stage="train", host="n1")
+
+    (problem,) = save_verdict(verdict, [tmp_path / "file", tmp_path / "good"])
+    assert str(tmp_path / "file") in problem
+    assert "origin=signal" in (tmp_path / "good" / "verdict").read_text()
+
+
+def test_the_code_of_a_training_says_whether_a_signal_killed_it() -> None:
+    assert Verdict.of_training(0, host="n1").sentence() == "verdict: 0 (train on n1): Training ended with code 0."
+    assert "was killed by signal 9" in Verdict.of_training(137, host="n1").cause
+    assert "ended with code 7" in Verdict.of_training(7, host="n1").cause
+
+
+def test_the_result_has_the_fields_of_the_contract(tmp_path: Path) -> None:
+    save_result(Verdict.of_training(7, host="n1"), tmp_path, attempt=2, phases={"train": 1.23456}, nodes=["n1"])
+
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert set(result) == {"code", "stage", "host", "cause", "fix", "attempt", "phases", "nodes"}
+    assert (result["attempt"], result["phases"]) == (2, {"train": 1.235})

@@ -1,0 +1,195 @@
+"""Who stands still is noticed, and who only waits for a file system is not taken for one who does."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from verl_node.errors import ClusterLost
+from verl_node.network.address import leads_here
+from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
+from verl_node.supervision import load as supervision_load
+
+BEAT_S = 0.05
+STALL_S = BEAT_S * 8
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # linux/ptrace.h
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
+    monkeypatch.setattr(lease, "_SIGN_S", BEAT_S)
+    monkeypatch.setattr(stopped, "_LOOK_S", BEAT_S)
+
+
+def test_the_pulse_goes_on_while_the_loop_is_held_up(tmp_path: Path) -> None:
+    pulse = tmp_path / "pulse"
+    os.mkfifo(pulse)
+    reader = os.open(pulse, os.O_RDWR | os.O_NONBLOCK)
+
+    heartbeat.start(pulse)
+    time.sleep(BEAT_S * 6)
+
+    assert len(os.read(reader, 100)) >= 3
+    os.close(reader)
+
+
+def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> None:
+    fifo = tmp_path / "lease"
+    os.mkfifo(fifo)
+    holder = os.open(fifo, os.O_RDWR)
+
+    async def story() -> None:
+        watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
+        await asyncio.sleep(BEAT_S * 10)
+        assert not watch.done()  # who never gave a sign may go on so
+        for _ in range(10):
+            os.write(holder, b".")
+            await asyncio.sleep(BEAT_S)
+        assert not watch.done()
+        with pytest.raises(ClusterLost, match=r"node\.sh .* no sign of life"):
+            await asyncio.wait_for(watch, 5)
+
+    asyncio.run(story())
+    os.close(holder)
+
+
+def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fifo = tmp_path / "lease"
+    os.mkfifo(fifo)
+    holder = os.open(fifo, os.O_RDWR)
+    monkeypatch.setattr(supervision_load, "weight", lambda: 1 / 4)
+
+    async def story() -> None:
+        watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
+        os.write(holder, b".")
+        await asyncio.sleep(BEAT_S * 8)
+        assert not watch.done()
+        with pytest.raises(ClusterLost, match="no sign of life"):
+            await asyncio.wait_for(watch, 5)
+
+    asyncio.run(story())
+    os.close(holder)
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "weight"),
+    [
+        ("0.10 0.20 0.30 1/200 77", 2, 1.0),
+        ("9.00 9.00 9.00 32/200 77", 2, 1.0),
+        ("99.0 9.00 9.00 64/900 77", 2, 0.5),
+        ("99.0 9.00 9.00 64/900 77", 64, 1.0),
+        ("99.0 9.00 9.00 9999/9999 77", 2, 1 / 16),
+        ("of another system", 2, 1.0),
+    ],
+)
+def test_a_second_weighs_by_what_is_ready_to_run(tmp_path: Path, load: str, cores: int, weight: float) -> None:
+    (tmp_path / "loadavg").write_text(load)
+
+    assert supervision_load.weight(tmp_path / "loadavg", cores) == weight
+    assert supervision_load.weight(tmp_path / "none", cores) == 1.0
+
+
+def test_a_process_that_stays_stopped_is_named() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterLost, match=rf"The process sleep \(PID {child.pid} .* on n1 was stopped"):
+                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), 5))
+        finally:
+            child.kill()
+
+
+def test_a_script_that_stays_stopped_is_named_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "node.sh").write_text("while :; do sleep 0.1; done")
+    with subprocess.Popen(["bash", tmp_path / "node.sh"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterLost, match=rf"The process node\.sh \(PID {child.pid} .* on n1 was stopped"):
+                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), 5))
+        finally:
+            child.kill()
+
+
+def test_a_process_that_goes_on_again_is_not() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        while child.pid not in process_tree.stopped():
+            time.sleep(0.01)
+        child.send_signal(signal.SIGCONT)
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), STALL_S * 3))
+        child.kill()
+
+
+def test_a_process_that_is_stopped_for_less_than_the_patience_ends_nothing() -> None:
+    async def story() -> None:
+        watching = asyncio.ensure_future(stopped.watch("n1", STALL_S))
+        with subprocess.Popen(["sleep", "60"]) as child:
+            for _ in range(2):
+                child.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(STALL_S * 0.7)
+                child.send_signal(signal.SIGCONT)
+                await asyncio.sleep(BEAT_S * 2)
+            assert not watching.done()
+            child.kill()
+        watching.cancel()
+
+    asyncio.run(story())
+
+
+def test_a_process_that_a_debugger_holds_is_not_stopped() -> None:
+    """As gdb does: the kernel calls it `t`, tracing stop."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.ptrace(PTRACE_ATTACH, child.pid, None, None) == 0, os.strerror(ctypes.get_errno())
+        os.waitpid(child.pid, 0)
+        try:
+            assert Path(f"/proc/{child.pid}/stat").read_text().split(") ")[1][0] == "t"
+            with pytest.raises(asyncio.TimeoutError):
+                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), STALL_S * 3))
+        finally:
+            libc.ptrace(PTRACE_DETACH, child.pid, None, None)
+            child.kill()
+
+
+def cgroup(root: Path, files: dict[str, str], own: str) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "own").write_text(own)
+    return root / "own"
+
+
+@pytest.mark.parametrize(
+    ("files", "own"),
+    [
+        ({"memory.events": "low 0\noom 3\noom_kill 2\n"}, "0::/\n"),
+        ({"a/b/memory.events": "oom_kill 2\n", "memory.events": "oom_kill 9\n"}, "0::/a/b\n"),
+        ({"memory/memory.oom_control": "oom_kill_disable 0\noom_kill 2\n"}, "5:cpu:/x\n4:memory:/docker/1\n"),
+    ],
+    ids=["version 2", "version 2 without a namespace", "version 1 in a container"],
+)
+def test_processes_killed_for_memory_are_told(tmp_path: Path, files: dict[str, str], own: str) -> None:
+    said = cgroup_events.words(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
+
+    assert said == "The kernel killed 2 processes here for want of memory; the job has 3.0 GiB (sbatch --mem)."
+
+
+def test_a_refused_fork_is_told_and_nothing_where_nothing_was(tmp_path: Path) -> None:
+    own = cgroup(tmp_path, {"pids/pids.events": "max 7\n", "memory/memory.oom_control": "oom_kill 0\n"}, "4:pids:/\n")
+
+    assert "limit of processes" in cgroup_events.words(None, root=tmp_path, own=own)
+    assert cgroup_events.words(None, root=tmp_path / "none", own=own) == ""
+
+
+def test_a_name_that_leads_to_this_machine_is_told_from_an_address() -> None:
+    assert leads_here("localhost") in {"127.0.0.1", "::1"}
+    assert leads_here("127.0.0.1") == ""
+    assert leads_here("192.0.2.1") == ""

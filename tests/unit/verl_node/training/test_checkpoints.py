@@ -1,0 +1,127 @@
+"""Folders as verl 0.9.1 leaves them with FSDP on two ranks; torch.save's format is a zip archive."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from verl_node.training import checkpoints
+
+FAMILIES = ("model", "optim", "extra_state")
+
+
+def archive(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", b"pickle" * 100)
+        file.writestr("archive/data/0", b"\0" * 10_000)
+
+
+def save(folder: Path, step: int, *, ranks: int = 2, latest: bool = True) -> Path:
+    path = folder / f"global_step_{step}"
+    for family in FAMILIES:
+        for rank in range(ranks):
+            archive(path / "actor" / f"{family}_world_size_{ranks}_rank_{rank}.pt")
+    archive(path / "data.pt")
+    if latest:
+        (folder / checkpoints.LATEST).write_text(str(step))
+    return path
+
+
+def test_without_a_folder_or_a_checkpoint_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "global_step_9.torn-1").mkdir()
+
+    assert checkpoints.newest(tmp_path / "absent") == checkpoints.newest(tmp_path) == checkpoints.Found()
+
+
+def test_the_newest_by_number_is_found(tmp_path: Path) -> None:
+    save(tmp_path, 9)
+    newest = save(tmp_path, 10)
+
+    assert checkpoints.newest(tmp_path) == checkpoints.Found(10, newest, {})
+
+
+def test_what_is_known_is_not_looked_at_again(tmp_path: Path) -> None:
+    (save(tmp_path, 4) / "data.pt").write_bytes(b"")
+
+    assert checkpoints.newest(tmp_path, known=4) == checkpoints.Found(4)
+
+
+def cut(path: Path, keep: float = 0.9) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)])
+
+
+def hole(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] + content[5000:])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a rank's file is missing": (
+        lambda path: (path / "actor/optim_world_size_2_rank_1.pt").unlink(),
+        "lacks actor/optim",
+    ),
+    "the last rank's is cut short": (lambda path: cut(path / "actor/model_world_size_2_rank_1.pt"), "cut short"),
+    "one is empty": (lambda path: cut(path / "actor/extra_state_world_size_2_rank_0.pt", 0), "cut short"),
+    "a piece in the middle is missing": (lambda path: hole(path / "actor/model_world_size_2_rank_0.pt"), "cut short"),
+    "the data loader's is cut short": (lambda path: cut(path / "data.pt"), "data.pt cut short"),
+    "a part of Megatron's has no metadata": (
+        lambda path: archive(path / "actor/dist_ckpt/__0_0.distcp"),
+        "lacks dist_ckpt/.metadata",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_torn_checkpoint_is_named_and_the_one_before_is_taken(tmp_path: Path, damage: str) -> None:
+    before, torn = save(tmp_path, 1), save(tmp_path, 2)
+    harm, words = DAMAGE[damage]
+    harm(torn)
+
+    found = checkpoints.newest(tmp_path)
+
+    assert (found.step, found.path) == (1, before)
+    assert words in found.torn[torn]
+
+
+def test_a_checkpoint_whose_saving_was_cut_off_is_not_whole(tmp_path: Path) -> None:
+    before = save(tmp_path, 1)
+    unfinished = save(tmp_path, 2, latest=False)
+
+    found = checkpoints.newest(tmp_path)
+
+    assert found.path == before
+    assert "latest_checkpointed_iteration.txt, which says 1" in found.torn[unfinished]
+
+
+@pytest.mark.parametrize("content", ["", "1x", None])
+def test_a_note_that_was_cut_off_itself_says_nothing(tmp_path: Path, content: str | None) -> None:
+    whole = save(tmp_path, 2, latest=False)
+    (save(tmp_path, 3, latest=False) / "data.pt").unlink()
+    if content is not None:
+        (tmp_path / checkpoints.LATEST).write_text(content)
+
+    found = checkpoints.newest(tmp_path)
+
+    assert found.path == whole
+    assert len(found.torn) == 1
+
+
+def test_a_checkpoint_whose_shards_were_removed_to_make_room_is_not_whole(tmp_path: Path) -> None:
+    path = tmp_path / "global_step_1"
+    archive(path / "data.pt")
+    (path / "actor" / "huggingface").mkdir(parents=True)
+    (path / "actor" / "huggingface" / "config.json").write_text("{}")
+
+    assert "max_actor_ckpt_to_keep" in checkpoints.newest(tmp_path).torn[path]
+
+
+def test_exported_weights_beside_the_shards_are_held_to_their_index(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    (path / "actor" / "huggingface").mkdir()
+    (path / "actor" / "huggingface" / "model.safetensors").write_bytes(b"short")
+
+    assert "weights that are not whole" in checkpoints.newest(tmp_path).torn[path]

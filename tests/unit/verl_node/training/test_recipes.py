@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+from verl_node.errors import BadTrainingConfig
+from verl_node.settings.overrides import Override
+from verl_node.training import recipe, releases
+from verl_node.training.releases import history
+
+from tests.support.paths import RECIPES
+
+SUPPORTED = ("0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
+
+
+def train(name: str, *overrides: str, verl: str = "0.9.1", **more: Any) -> recipe.Training:
+    facts: dict[str, Any] = {
+        "nodes": 2,
+        "gpus_per_node": 8,
+        "run_dir": Path("/runs/my job/1"),
+        "data_dir": Path("/data"),
+    }
+    return recipe.training(recipe.load(RECIPES / f"{name}.yaml"), overrides, verl_version=verl, **{**facts, **more})
+
+
+def composed(config: Path, training: recipe.Training) -> DictConfig:
+    with initialize_config_dir(str(config), version_base=None):
+        return compose("ppo_trainer", overrides=training.argv[3:])
+
+
+@pytest.mark.parametrize("release", SUPPORTED)
+@pytest.mark.parametrize("name", ["gsm8k_ppo", "gsm8k_grpo"])
+def test_both_gpu_recipes_compose_with_a_releases_own_files(
+    name: str, release: str, verl_config: Callable[[str], Path]
+) -> None:
+    config = composed(verl_config(release), train(name, verl=release))
+    OmegaConf.resolve(config)
+    assert config.trainer.nnodes == 2
+    assert config.trainer.n_gpus_per_node == 8
+    assert config.trainer.default_local_dir == "/runs/my job/1/checkpoints"
+    assert config.data.train_files == "/data/gsm8k/train.parquet"
+    assert config.data.train_batch_size == 1024
+    assert config.actor_rollout_ref.model.path == "Qwen/Qwen2-7B-Instruct"
+    assert config.actor_rollout_ref.actor.optim.lr == 1e-6
+
+
+def test_the_demo_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
+    config = composed(verl_config("0.9.1"), train("demo_cpu", gpus_per_node=1))
+    assert config.trainer.total_training_steps >= 4
+    assert config.trainer.save_freq <= config.trainer.total_training_steps
+    assert config.trainer.test_freq <= config.trainer.total_training_steps
+    assert config.actor_rollout_ref.model.path == "/data/models/qwen2-tiny"
+    assert config.ray_kwargs.ray_init.runtime_env.env_vars.HF_HUB_OFFLINE == "1"
+
+
+def test_what_the_guides_set_is_said_by_each_releases_name() -> None:
+    assert "critic.fsdp.param_offload=False" in train("gsm8k_ppo").argv
+    assert "critic.model.fsdp_config.param_offload=False" in train("gsm8k_ppo", verl="0.4.1").argv
+    assert "+data.seed=7" in train("gsm8k_ppo", "data.seed=7", verl="0.4.1").argv
+
+
+@pytest.mark.parametrize("release", SUPPORTED[:-1])
+def test_every_key_of_verl_0_9_has_a_place_in_an_older_one_or_is_said_to_have_none(
+    release: str, known: dict[str, set[str]]
+) -> None:
+    new, old = known["0.9.1"], known[release]
+    table = releases.load(release)
+    places = {*table.rename, *(place for step in history.steps() for place in step.moved.values())}
+    for key in new:
+        try:
+            said = table.translate(Override("", key, "1"))
+        except BadTrainingConfig:
+            assert key not in old, f"{key} is in verl {release}, yet the table says that it is absent"
+            continue
+        in_part = any(place.startswith(f"{key}.") for place in places)
+        assert said.mark == "+" or said.key in old or in_part, f"{key} becomes {said.key}, which verl {release} lacks"
+
+
+@pytest.mark.parametrize("release", SUPPORTED[:-1])
+def test_a_table_names_no_key_that_verl_0_9_does_not_have(release: str, known: dict[str, set[str]]) -> None:
+    table = releases.load(release)
+    assert {*table.rename, *table.absent} <= known["0.9.1"]
+
+
+@pytest.mark.parametrize("release", SUPPORTED)
+def test_the_values_that_a_table_knows_are_those_of_keys_that_the_release_has(
+    release: str, known: dict[str, set[str]]
+) -> None:
+    assert set(releases.load(release).choices) <= known[release]
+
+
+def test_a_key_of_an_older_guide_is_answered_with_its_new_name() -> None:
+    override = "critic.model.fsdp_config.param_offload=True"
+    with pytest.raises(BadTrainingConfig, match=r"Say critic\.fsdp\.param_offload\."):
+        train("gsm8k_ppo", override)
+    for verl in ("0.4.1", "0.7.1"):
+        assert override in train("gsm8k_ppo", override, verl=verl).argv
+
+
+def test_a_key_that_an_older_verl_lacks_ends_with_65_and_is_named() -> None:
+    with pytest.raises(BadTrainingConfig, match=r"trainer\.v1\.trainer_mode has no counterpart in verl 0\.4") as seen:
+        train("gsm8k_ppo", "trainer.v1.trainer_mode=separate_async", verl="0.4.1")
+    assert seen.value.code == 65
+
+
+def test_a_verl_without_a_table_is_refused_and_a_newer_one_keeps_the_newest_names() -> None:
+    with pytest.raises(BadTrainingConfig, match=r"no key table for verl 0\.3"):
+        train("gsm8k_ppo", verl="0.3.0.post1")
+    assert train("gsm8k_ppo", verl="0.10.0.dev0").argv == train("gsm8k_ppo", verl="0.9.1").argv
