@@ -97,10 +97,10 @@ _find_home() {
 
 _main() {
     trap 'ENDING=$SECONDS' TERM INT
-    trap 'NOTICE=$SECONDS' USR1 # Slurm's word that it will end the job soon; see slurm/lib/requeue.sh
+    trap 'NOTICE=$SECONDS' USR1 # Slurm's word that it will end the job soon; see slurm/lib/launch/requeue.sh
     _find_home "$@"
-    # shellcheck source=slurm/lib/launch.sh
-    source "$VERLJOB_HOME/slurm/lib/launch.sh"
+    # shellcheck source=slurm/lib/launch/main.sh
+    source "$VERLJOB_HOME/slurm/lib/launch/main.sh"
     launch::run "$@"
 }
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.images.sides import CPU, NAME, ROOT, Sides, idle_base, plain, told, turns
-from images.builds import build, build_records
+from images.builds import build, builder
 from images.builds.site import Site
 from images.context import verl_source
 from images.engine.client import choose
@@ -108,15 +108,15 @@ class Spent:
     def __init__(self) -> None:
         self.after: list[float] = []
         self.wholes: list[float] = []
-        leave = build_records.Traces.leave
+        leave = builder.BuildRecords.leave
 
-        def timed(of: build_records.Traces, image: Inspected, log: BuildLog) -> str:
+        def timed(of: builder.BuildRecords, image: Inspected, log: BuildLog) -> str:
             begun = time.monotonic()
             told = leave(of, image, log)
             self.after[-1] += time.monotonic() - begun
             return told
 
-        setattr(build_records.Traces, "leave", timed)  # noqa: B010
+        setattr(builder.BuildRecords, "leave", timed)  # noqa: B010
 
     def over(self, build_: Callable[[], None]) -> None:
         self.after.append(0.0)

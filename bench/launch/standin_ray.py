@@ -1,7 +1,7 @@
 """Replaces Ray in bench/launch/growth.py, as the module and the command `ray`: takes Ray's times and no CPU.
 
-verl_node's ray_start.py and cluster.py run on it as they are. Its GCS is a list of nodes behind a socket. All of
-`ray start` begins with the order to start: that a real Ray has been imported before is no gain here. Settings:
+verl_node's ray_node/start.py and driver_main.py run on it as they are. Its GCS is a list of nodes behind a socket. All
+of `ray start` begins with the order to start: that a real Ray has been imported before is no gain here. Settings:
 
 STANDIN_RAY_HEAD_S, STANDIN_RAY_GCS_S   seconds from `ray start --head` to its node, and to its GCS
 STANDIN_RAY_JOIN_S                      seconds from `ray start --address` to its node, after the head

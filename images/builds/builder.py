@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from images.catalog.spec import ImageSpec
 from images.context import context, labels
@@ -16,11 +18,9 @@ from images.engine import buildah
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, get
 from images.host.streams import Running
+from images.report import record, report, store, text
 from images.report.build_log import BuildahLog, BuildLog
 from images.report.progress import Progress
-
-if TYPE_CHECKING:
-    from images.builds.build_records import Traces
 
 Build = Callable[[Callable[[str], None]], None]  # a builder, which hands on each line that it says
 
@@ -91,14 +91,45 @@ class Making:
             progress.line(self.tags[0], line, log)
 
         with ThreadPoolExecutor(1) as beside:
-            traces = beside.submit(self._traces, **by)
+            records = beside.submit(BuildRecords, self, **by)
             build(each)
         image = get(self.tags[0])
         context_inputs.keep(self.key, image.id)
-        progress.end(self.tags[0], traces.result().leave(image, log))
+        progress.end(self.tags[0], records.result().leave(image, log))
         return image.id
 
-    def _traces(self, **by: str) -> Traces:
-        from images.builds.build_records import Traces  # loaded while the engine builds
 
-        return Traces(self, **by)
+class BuildRecords:
+    """Report and record of a build, prepared while the engine builds."""
+
+    def __init__(self, making: Making, *, by: str, buildah: str = "") -> None:
+        self._making, self._by, self._buildah = making, by, buildah
+        self._started, self._begun_s = record.now(), time.monotonic()
+        text.template()
+        self._inputs = json.dumps(making.inputs)
+        self._last, self._base_history = store.read(making.tags[0]), making.base.history()
+        self._made_of = record.dependencies(making.spec, making.reference, making.base, making.folder, making.inputs)
+
+    def leave(self, image: Inspected, log: BuildLog) -> str:
+        """Write report and record of the image that was just built, and return the report's short form."""
+        making = self._making
+        made = report.make(
+            making.tags[0],
+            image,
+            making.base,
+            log,
+            last=self._last,
+            base_history=self._base_history,
+            engine=self._by,
+            ended=record.now(),
+            seconds=time.monotonic() - self._begun_s,
+            dockerfile=making.dockerfile,
+            inputs=making.inputs,
+        )
+        if not record.read(str(image.id)):
+            facts: dict[str, Any] = {"started": self._started, "buildah": self._buildah}
+            stated = record.predicate(
+                making.spec, making.engine, making.reference, making.folder, self._made_of, **facts
+            )
+            record.write(str(image.id), stated)
+        return f"{text.summary(made)}\n  report {store.write(made, inputs=self._inputs)}"

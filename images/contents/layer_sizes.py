@@ -91,4 +91,4 @@ def _size(place: tuple[str, int]) -> int:
 
 def mb(size: float) -> str:
     """Bytes as people read them."""
-    return f"{size / 1e6:.1f} 1e6" if size < 100 * 1e6 else f"{size / 1e6:.0f} 1e6"
+    return f"{size / 1e6:.1f} MB" if size < 100 * 1e6 else f"{size / 1e6:.0f} MB"

@@ -1,7 +1,7 @@
 """A file system as it is compared: every path with its kind, permissions, owner and what it holds.
 
-Trees come from archives and the engine (contents.py) and from a squashfs (pseudo.py). Times are no part of them: two
-builds of one image may differ in them alone where an engine cannot set them.
+Trees come from archives and the engine (filesystem.py) and from a squashfs (export/pseudo_files.py). Times are no part
+of them: two builds of one image may differ in them alone where an engine cannot set them.
 """
 
 from __future__ import annotations

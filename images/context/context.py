@@ -13,9 +13,8 @@ from images.context import draft, verl_source
 from images.context.staging import Staging
 from images.errors import ImageError
 from images.host import digests
-from images.host.paths import ENTRYPOINTS, STAGED, TEMPLATES
+from images.host.paths import ENTRYPOINTS, STAGED, STEPS, TEMPLATES
 
-STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # what the Dockerfiles run, of dockerfiles/
 PYCACHE = "__pycache__"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
 

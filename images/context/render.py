@@ -11,8 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from images.catalog.catalog import Catalog
 from images.catalog.spec import ImageSpec
-from images.context.context import STEPS
-from images.host.paths import RENDERED, TEMPLATES
+from images.host.paths import RENDERED, STEPS, TEMPLATES
 
 SUFFIX = ".Dockerfile"
 SHARED = ("macros.j2", *STEPS)  # what every platform's template brings into its build

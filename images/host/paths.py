@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
+STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # the files of TEMPLATES that a Dockerfile runs
+BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 
 PINS = ROOT / "images" / "pins"
@@ -16,7 +18,6 @@ APT_PINS = PINS / "apt"
 VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
 TORCH_PINS = PINS / "wheels.txt"
 BASE_DIGESTS = PINS / "bases.json"
-BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 
 BUILD = ROOT / ".build"
 ATTESTATIONS = BUILD / "attestations"

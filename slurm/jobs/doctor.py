@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def here(words: Sequence[str]) -> int:
     """Check this machine with what the nodes are checked with, in a process of its own; return its exit code."""
     packages = os.pathsep.join(filter(None, [str(ROOT / "entrypoints"), os.environ.get("PYTHONPATH", "")]))
-    argv = [sys.executable, "-m", "verl_node.checks.__main__", *words]
+    argv = [sys.executable, "-m", "verl_node.checks", *words]
     return subprocess.run(argv, env={**os.environ, "PYTHONPATH": packages}, check=False).returncode
 
 

@@ -14,7 +14,7 @@ from slurm.errors import CommandFailed, NothingToExplain
 
 ENTRYPOINTS = Path(__file__).parents[2] / "entrypoints"
 BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
-_RUN_FOLDER = re.compile(r"^run folder  (.+)$", re.MULTILINE)  # slurm/lib/announce.sh
+_RUN_FOLDER = re.compile(r"^run folder  (.+)$", re.MULTILINE)  # slurm/lib/launch/announce.sh
 _HEAD_BYTES = 65536
 FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 """Slurm's states (squeue(1)) of a job whose log has a failure, whether it says so or not."""

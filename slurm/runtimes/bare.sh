@@ -96,4 +96,74 @@ runtime::exec_argv() { bare::_enter "${@:2}"; }
 runtime::unlimited() { printf 'devices cpus memory pids shm ulimits files\n'; }
 
 # The folder is the one that CONTAINER_NAME is the name of.
-runtime::remove() { strays::end "${VERLJOB_LOCAL:-/tmp}/$1"; }
+runtime::remove() { bare::_end_orphans "${VERLJOB_LOCAL:-/tmp}/$1"; }
+
+# usage: bare::_find_orphans FOLDER
+# Sets ORPHANS to this account's processes that belong to the job's node-local FOLDER: by its lease in their environment,
+# by an open file below its tmp, or by a parent that does. The kernel keeps no mark that a process cannot lose: Ray's
+# overwrite their environment with their titles, but hold their logs open.
+bare::_find_orphans() {
+    local folder pid grew=1
+    local -A parents=() ours=()
+    for folder in /proc/[0-9]*; do
+        pid=${folder##*/}
+        if [[ ! -O $folder || $pid == "$$" ]] || ! bare::_read_parent "$folder"; then continue; fi
+        parents[$pid]=$ORPHANS_PARENT
+        ! bare::_belongs "$folder" "$1" || ours[$pid]=1
+    done
+    while ((grew)); do
+        grew=0
+        for pid in "${!parents[@]}"; do
+            [[ -z ${ours[$pid]:-} && -n ${ours[${parents[$pid]}]:-} ]] || continue
+            ours[$pid]=1 grew=1
+        done
+    done
+    ORPHANS=(${ours[@]+"${!ours[@]}"})
+}
+
+# usage: bare::_read_parent PROC-FOLDER
+# Sets ORPHANS_PARENT; returns 1 for a process that has ended.
+bare::_read_parent() {
+    local stat
+    { read -r stat < "$1/stat"; } 2> /dev/null || return 1
+    # shellcheck disable=SC2086 # its fields, after a name that may hold blanks and brackets
+    set -- ${stat##*) }
+    ORPHANS_PARENT=$2
+    [[ $1 != Z ]]
+}
+
+# usage: bare::_belongs PROC-FOLDER FOLDER
+# What is another's, or has ended meanwhile, cannot be read and does not belong.
+bare::_belongs() {
+    local item
+    while IFS= read -r -d '' item; do
+        [[ $item != "VERLJOB_LEASE=$2/lease" ]] || return 0
+    done 2> /dev/null < "$1/environ"
+    while IFS= read -r item; do
+        [[ $item != "$2/tmp/"* ]] || return 0
+    done < <(readlink -- "$1"/fd/* 2> /dev/null)
+    return 1
+}
+
+# usage: bare::_end_orphans FOLDER
+# Kills them and sees them gone. They are stopped first, until a look finds no more: a child that was forked meanwhile
+# is known by its parent alone.
+bare::_end_orphans() {
+    local -r deadline=$((SECONDS + 5))
+    local known=0
+    bare::_find_orphans "$1"
+    while ((${#ORPHANS[@]} > known)); do
+        known=${#ORPHANS[@]}
+        kill -STOP "${ORPHANS[@]}" 2> /dev/null || : # some may just have ended
+        bare::_find_orphans "$1"
+    done
+    while ((${#ORPHANS[@]})); do
+        if ((SECONDS >= deadline)); then
+            RUNTIME_SAID="processes ${ORPHANS[*]} do not end"
+            return 1
+        fi
+        kill -KILL "${ORPHANS[@]}" 2> /dev/null || : # some may just have ended
+        sleep 0.1
+        bare::_find_orphans "$1"
+    done
+}

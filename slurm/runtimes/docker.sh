@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
 # Docker. Its containers belong to dockerd, outside Slurm's cgroup: everything is limited here.
 OCI_CLIENT=docker
-# shellcheck source=slurm/lib/oci.sh
-source "$VERLJOB_HOME/slurm/lib/oci.sh"
+# shellcheck source=slurm/lib/runtime/oci.sh
+source "$VERLJOB_HOME/slurm/lib/runtime/oci.sh"
 
 runtime::available() {
     local socket=${DOCKER_HOST:-unix:///var/run/docker.sock}

@@ -202,7 +202,10 @@ def test_a_job_refuses_an_image_that_another_signed_or_nobody(
 
 def required(reference: str, key: Path, suite: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """What a job's first node says of an image, with its own shell libraries, and then what it runs."""
-    libraries = [f". slurm/lib/{name}.sh" for name in ("say", "verdict", "process", "runtime", "signed_image")]
+    libraries = [
+        f". slurm/lib/{name}.sh"
+        for name in ("common/log", "common/verdict", "common/process", "runtime/runtime", "node/signed_image")
+    ]
     end = [
         """trap 'printf "%s\\n" "${VERDICT[cause]-}" >&2' EXIT""",
         "signed_image::pin",

@@ -19,7 +19,7 @@ BUILT_IN = {"SECONDS", "RANDOM", "UID", "EUID", "BASHPID", "PPID", "LINENO", "BA
 PRINTS_A_NUMBER = re.compile(r"nproc( --all)?|date \+%s(%3N)?|stat -c %[sYg] -- [^;|&]+|id -G")
 DIGITS = re.compile(r"(?:\[[0-9-]+\]|[0-9]|[()|+*?]|\{\d+(?:,\d*)?\})+")
 GUARD = re.compile(rf"\$\{{?(!?{NAME}|\d)[^\s}}]*\}}? =~ \^(\S+)\$(?= )")
-REQUIRED = re.compile(r"\brequire_numbers((?:[ \\\n]+\w+)+)")  # slurm/lib/verdict.sh
+REQUIRED = re.compile(r"\brequire_numbers((?:[ \\\n]+\w+)+)")  # slurm/lib/common/verdict.sh
 MATCH = re.compile(r" =~ ((?:\\.|\S)+)")
 LOOP = re.compile(rf"\bfor ({NAME}) in (.*?)(?:; do|$)", re.MULTILINE)
 ASSIGNED = re.compile(rf"(?:(?<=[\s;&|({{])|^)({NAME})(?:\[[^]\n]*\])?\+?=(?!=)", re.MULTILINE)

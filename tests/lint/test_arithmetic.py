@@ -7,7 +7,7 @@ import pytest
 from tests.lint.arithmetic import Shell
 from tests.lint.test_sources import CHECKOUT, is_shell, sources
 
-NODE, LAUNCH = "slurm/node.sh _main", "slurm/lib/launch.sh launch::_settings"
+NODE, LAUNCH = "slurm/node.sh _main", "slurm/lib/launch/main.sh launch::_settings"
 # What one function matches before others count with it. launch.sh matches what it counts with itself, and every node
 # what comes to it by the environment.
 MATCHED = {
@@ -22,10 +22,10 @@ MATCHED = {
     "VERLJOB_STALL_S": [LAUNCH],
     "VERLJOB_PULLS": [NODE, LAUNCH],
     "VERLJOB_PULL_TIMEOUT_S": [NODE, LAUNCH],
-    "VERLJOB_PORTS": ["slurm/lib/ports.sh ports::range"],  # which goes before each reservation
-    "VERLJOB_ATTEMPTS": ["slurm/lib/requeue.sh requeue::settings"],
-    "VERLJOB_SAVE_TIMEOUT_S": ["slurm/lib/requeue.sh requeue::settings"],
-    "SBATCH_CPUS_PER_TASK": ["slurm/lib/allocation.sh allocation::imagine"],
+    "VERLJOB_PORTS": ["slurm/lib/common/ports.sh ports::range"],  # which goes before each reservation
+    "VERLJOB_ATTEMPTS": ["slurm/lib/launch/requeue.sh requeue::settings"],
+    "VERLJOB_SAVE_TIMEOUT_S": ["slurm/lib/launch/requeue.sh requeue::settings"],
+    "SBATCH_CPUS_PER_TASK": ["slurm/lib/launch/allocation.sh allocation::imagine"],
 }
 
 
@@ -52,7 +52,7 @@ ports::_free() {
 ports::reserve() { ports::_free 1 2; }
 """
 HEAR = """
-watch::hear() {
+srun_watch::hear() {
     local id code
     while read -t 0 -u 4; do
         read -r -u 4 id code

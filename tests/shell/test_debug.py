@@ -60,11 +60,11 @@ def test_what_cannot_be_meant_ends_with_64(rig: Rig, words: tuple[str, ...], mor
 
 def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
     script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 debug::announce 30003 n1 2>&1"
-    new = rig.source("say debug", script, VERLJOB_DEBUG="1").stdout
+    new = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="1").stdout
     assert "launch.json" in new
     assert "http://localhost:30003" in new
     assert "whoever reaches the nodes can run code" in new
-    old = rig.source("say debug", script, VERLJOB_DEBUG="legacy").stdout
+    old = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="legacy").stdout
     assert (
         "srun --jobid=20 --overlap --pty --nodes=1 --ntasks=1 --nodelist=n1 docker exec --interactive --tty verljob-"
         in old
@@ -75,7 +75,7 @@ def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
 def test_without_a_container_the_old_debugger_is_the_environments_own_and_has_the_jobs_token(rig: Rig) -> None:
     place = "VERLJOB_RUNTIME=bare VERLJOB_IMAGE='/envs/my verl' VERLJOB_LOCAL=/scratch"
     script = f"{place} VERLJOB_ATTEMPT=2 debug::announce 30003 n1"
-    line = rig.source("say debug", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
+    line = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
     words = shlex.split(line.partition("--nodelist=n1 ")[2])
 
     assert words[:2] == ["env", "RAY_AUTH_MODE=token"]

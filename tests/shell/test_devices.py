@@ -1,4 +1,4 @@
-"""slurm/lib/devices.sh: what a container gets goes by identity."""
+"""slurm/lib/node/spec/devices.sh: what a container gets goes by identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.rig import Rig
 
-DEVICES = "say verdict table account devices"
+DEVICES = "common/log common/verdict common/env_table node/spec/account node/spec/devices"
 
 
 SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
@@ -20,7 +20,7 @@ UUIDS = ["GPU-aaaa", "GPU-bbbb", "GPU-cccc"]
 
 
 def platform(name: str) -> str:
-    return f'table::read "$VERLJOB_HOME/slurm/platforms/{name}.env"\n'
+    return f'env_table::read "$VERLJOB_HOME/slurm/platforms/{name}.env"\n'
 
 
 def collected(rig: Rig, name: str, root: Path, **slurm: str) -> subprocess.CompletedProcess[str]:

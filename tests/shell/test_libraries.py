@@ -16,7 +16,7 @@ SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "slurm").glob("p*/*.env")), ids=lambda path: path.name)
 def test_every_table_of_the_project_can_be_read(rig: Rig, path: Path) -> None:
-    done = rig.source("say verdict table", f'{SHOW}table::read "{path}"\ntrap - EXIT')
+    done = rig.source("common/log common/verdict common/env_table", f'{SHOW}env_table::read "{path}"\ntrap - EXIT')
 
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -27,8 +27,8 @@ def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> Non
     profile.write_text(re.sub(r"(?m)^#(?=[A-Za-z_]+=)", "", text))
 
     done = rig.source(
-        "say verdict table",
-        f'{SHOW}table::read "{profile}"\ntrap - EXIT\nprintf "%s %s" "$NCCL_IB_GID_INDEX" "${{TABLE[security]}}"',
+        "common/log common/verdict common/env_table",
+        f'{SHOW}env_table::read "{profile}"\ntrap - EXIT\nprintf "%s %s" "$NCCL_IB_GID_INDEX" "${{TABLE[security]}}"',
     )
 
     assert done.stdout == "3 seccomp=unconfined"
@@ -38,7 +38,7 @@ def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> Non
 def test_a_typo_in_a_table_stops_with_file_and_line(rig: Rig, line: str, words: str) -> None:
     (rig.work / "site.env").write_text(f"# a comment\n\n{line}\n")
 
-    done = rig.source("say verdict table", f'{SHOW}table::read "{rig.work}/site.env"')
+    done = rig.source("common/log common/verdict common/env_table", f'{SHOW}env_table::read "{rig.work}/site.env"')
 
     assert done.returncode == 64
     assert "site.env:3" in done.stdout
@@ -49,7 +49,8 @@ def test_a_table_is_data_and_never_run(rig: Rig) -> None:
     (rig.work / "site.env").write_text('NCCL_DEBUG=$(touch hacked)\nNCCL_ALGO="a b"\n')
 
     done = rig.source(
-        "say verdict table", f'table::read "{rig.work}/site.env"\nprintf "%s|%s" "$NCCL_DEBUG" "$NCCL_ALGO"'
+        "common/log common/verdict common/env_table",
+        f'env_table::read "{rig.work}/site.env"\nprintf "%s|%s" "$NCCL_DEBUG" "$NCCL_ALGO"',
     )
 
     assert done.stdout == "$(touch hacked)|a b"
@@ -78,7 +79,9 @@ def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: di
         (rig.root / name).write_text(text)
 
     shown = '"$CONTAINER_CPUSET" "$CONTAINER_MEMORY" "$VERLJOB_MEMORY_BYTES"'
-    done = rig.source("say verdict share", f'share::collect "{rig.root}"\nprintf "%s|%s|%s" {shown}')
+    done = rig.source(
+        "common/log common/verdict node/spec/resources", f'resources::collect "{rig.root}"\nprintf "%s|%s|%s" {shown}'
+    )
 
     assert done.stdout == f"0-3,8|{limit}|{limit or 2048}"
 
@@ -87,7 +90,7 @@ def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: di
 def test_a_missing_sign_weighs_less_on_a_node_with_more_to_run_than_it_has_cores_for(
     rig: Rig, cores: int, silent: int
 ) -> None:
-    done = rig.source("lease", f"LEASE_CORES={cores} LEASE_SILENT=0\nlease::_miss\nprintf '%s' \"$LEASE_SILENT\"")
+    done = rig.source("node/lease", f"LEASE_CORES={cores} LEASE_SILENT=0\nlease::_miss\nprintf '%s' \"$LEASE_SILENT\"")
 
     assert done.stdout == str(silent)
 
@@ -97,7 +100,7 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
     absent = re.compile(r"(?<![\w./:-])(awk|sed|grep|python3?|jq|tar|ip|hostname|perl|xargs|find|pkill|eval)(?= )")
     named = [
         f"{path.name}: {line}"
-        for path in [*(CHECKOUT / "slurm").glob("*.sh"), *(CHECKOUT / "slurm").glob("[lr]*/*.sh")]
+        for path in [*(CHECKOUT / "slurm").glob("*.sh"), *(CHECKOUT / "slurm").glob("[lr]*/**/*.sh")]
         for line in path.read_text().splitlines()
         if absent.search(re.sub(r"#.*|\"[^\"]*\"|'[^']*'", "", line))
     ]
@@ -110,7 +113,7 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
 def test_await_tells_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
     each = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
 
-    done = rig.source("process", f"ENDING=''\nfor n in 0 1 2 3; do {each}; done 2> /dev/null")
+    done = rig.source("common/process", f"ENDING=''\nfor n in 0 1 2 3; do {each}; done 2> /dev/null")
 
     code = {"k": "137"}.get(end[0], end.split()[1])
     assert done.stdout.split() == [code] * 4
@@ -135,27 +138,27 @@ def test_await_ends_with_a_child_that_the_same_signal_ends(rig: Rig, look: str) 
     """Slurm signals every process of a step. bash loses some that end while it waits, and would wait for the others."""
     begin = time.monotonic()
 
-    done = rig.source("process", TOGETHER.replace("LOOK", f"'{look}'"))
+    done = rig.source("common/process", TOGETHER.replace("LOOK", f"'{look}'"))
 
     assert done.stdout.split() == ["143"] * 40
     assert time.monotonic() - begin < 15
 
 
 def test_await_gives_up_a_child_that_outlives_its_grace(rig: Rig) -> None:
-    done = rig.source("process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'given up'; kill $!")
+    done = rig.source("common/process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'given up'; kill $!")
 
     assert done.stdout == "given up"
 
 
 @pytest.mark.parametrize("clock", ["", "EPOCHREALTIME=1700000000,123456"], ids=["its own", "in another locale"])
 def test_the_clock_counts_milliseconds(rig: Rig, clock: str) -> None:
-    done = rig.source("process", f"unset EPOCHREALTIME\n{clock}\nprocess::now\nprintf '%s' \"$NOW_MS\"")
+    done = rig.source("common/process", f"unset EPOCHREALTIME\n{clock}\nprocess::now\nprintf '%s' \"$NOW_MS\"")
 
     assert done.stdout == "1700000000123" if clock else abs(int(done.stdout) / 1000 - time.time()) < 10
 
 
 def test_the_accounts_own_group_comes_first(rig: Rig) -> None:
-    done = rig.source("account", "account::gids\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
+    done = rig.source("node/spec/account", "account::gids\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
 
     gids = [int(gid) for gid in done.stdout.split()]
     assert gids[0] == os.getgid()

@@ -23,7 +23,7 @@ REPEATED = (
     f"hf_{'x' * 34} ", f"hf_{'x' * 34},hf_{'y' * 34};", "http://u:p@h ", "http://u:pass@", "X_TOKEN=0123456789abcdef0 ",
     "PASSWORD=hunter2hunter2\n", "HTTP_PROXY=me:you@host ", f"{TOKEN} ", TOKEN,
 )  # fmt: skip
-MASK = f"""source "$VERLJOB_HOME/slurm/lib/secrets.sh"
+MASK = f"""source "$VERLJOB_HOME/slurm/lib/node/secrets.sh"
 B='{BLANKS}' SECRET_NAMES=(B) LOCAL_TOKEN={TOKEN}
 secrets::mask"""
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -98,16 +98,20 @@ SECRETS = [TOKEN, f"hf_{TOKEN[:34]}", BLANKS]
 def test_no_part_of_a_secret_shows_where_a_log_is_cut(secret: str, filler: str, rig: Rig) -> None:
     """Of a log the last 8 KiB are kept here, instead of the last MiB; the masking itself reads by pieces of 4 KiB."""
     kept, at = 8192, 12288
-    logs = (CHECKOUT / "slurm" / "lib" / "logs.sh").read_text().replace("BYTES=$((1024 * 1024)) ", f"BYTES={kept} ")
-    (rig.root / "logs.sh").write_text(logs)
+    logs = (
+        (CHECKOUT / "slurm" / "lib" / "node" / "ray_logs.sh")
+        .read_text()
+        .replace("BYTES=$((1024 * 1024)) ", f"BYTES={kept} ")
+    )
+    (rig.root / "ray_logs.sh").write_text(logs)
     offsets = [cut + by for cut in (kept, at, 4096) for by in range(-3, len(secret) + 3)]
     for after in offsets:
         text = filler * 30000 + f" {secret}" + (" " + filler * 30000)[:after]
         (rig.root / f"{after}.log").write_text(text)
-    loop = 'for file in "$@"; do logs::_masked "$file" > "$file.kept"; done'
+    loop = 'for file in "$@"; do ray_logs::_masked "$file" > "$file.kept"; done'
     files = " ".join(str(rig.root / f"{after}.log") for after in offsets)
     secrets = f"B='{BLANKS}' SECRET_NAMES=(B) LOCAL_TOKEN={TOKEN}"
-    done = rig.source("secrets", f"source {rig.root}/logs.sh; {secrets}; set -- {files}; {loop}")
+    done = rig.source("node/secrets", f"source {rig.root}/ray_logs.sh; {secrets}; set -- {files}; {loop}")
 
     assert done.returncode == 0, done.stderr
     for after in offsets:
@@ -140,8 +144,8 @@ def parts(text: str) -> set[str]:
     ],
 )
 def test_a_variable_that_is_a_secret_travels_by_file(name: str, value: str, secret: bool, rig: Rig) -> None:
-    done = rig.source("environment secrets", "secrets::find; printf '%s\\n' ${SECRET_NAMES[@]+\"${SECRET_NAMES[@]}\"}",
-                      **{name: value})  # fmt: skip
+    script = "secrets::find; printf '%s\\n' ${SECRET_NAMES[@]+\"${SECRET_NAMES[@]}\"}"
+    done = rig.source("node/spec/environment node/secrets", script, **{name: value})
 
     assert done.returncode == 0, done.stderr
     assert (name in done.stdout.split()) == secret
@@ -156,15 +160,17 @@ ESCAPED = (
 @pytest.mark.parametrize(
     "call",
     [
-        'say::note "$text"',
-        'say::warn "$text"',
+        'log::note "$text"',
+        'log::warn "$text"',
         'STAGE="$text"; verdict::set 71 self "$text" "$text"; verdict::sentence',
         'verdict::set 71 self "$text" "$text"; explanation::print ""',
         'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > told; explanation::print told',
     ],
 )
 def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str, rig: Rig) -> None:
-    done = rig.source("say owned verdict explanation", call, text=ESCAPED, LC_ALL=locale)
+    done = rig.source(
+        "common/log common/ownership common/verdict launch/explanation", call, text=ESCAPED, LC_ALL=locale
+    )
 
     assert done.returncode == 0, done.stderr
     assert "10% 20% tab\t — é" in done.stdout + done.stderr

@@ -116,16 +116,16 @@ def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_i
     )
 
     def order(script: str, **more: str) -> str:
-        done = rig.source("say verdict table", f"{script}\n{show}", **more)
+        done = rig.source("common/log common/verdict common/env_table", f"{script}\n{show}", **more)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    both = f"table::profile {site}; table::read {platform}"
+    both = f"env_table::profile {site}; env_table::read {platform}"
     mine = {"VERLJOB_REQUIRE_SIGNATURE": "/mine.pub", "VERLJOB_COSIGN": "/mine"}
     assert order(both) == "/site.pub|/platform"
     assert order(both, **mine) == "/site.pub|/mine"
-    assert order(f"table::read {platform}", **mine) == "/mine.pub|/mine"
-    assert order(f"table::read {platform}", VERLJOB_REQUIRE_SIGNATURE="") == "/platform.pub|/platform"
+    assert order(f"env_table::read {platform}", **mine) == "/mine.pub|/mine"
+    assert order(f"env_table::read {platform}", VERLJOB_REQUIRE_SIGNATURE="") == "/platform.pub|/platform"
     site.write_text("VERLJOB_REQUIRE_SIGNATURE=\n")
     assert order(both, **mine) == "/mine.pub|/mine"
 

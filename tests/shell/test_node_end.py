@@ -155,7 +155,7 @@ def test_a_wait_looks_for_no_command_in_path_since_bash_looks_at_the_working_fol
     script = """look() { hash -t sleep > "$FAKE/remembered"; return 1; }
 (exec sleep 3) & process::await $! 5 look || :"""
 
-    assert rig.source("say verdict process", script).returncode == 0
+    assert rig.source("common/log common/verdict common/process", script).returncode == 0
     assert rig.faked("remembered").strip().endswith("/bin/sleep")
 
 
@@ -164,7 +164,7 @@ def test_a_child_that_is_given_up_has_no_code_least_of_all_that_of_the_one_befor
 look() { return 1; }
 (exec sleep 3) & process::await $! 5 look || printf '<%s>' "$PROCESS_CODE"'''
 
-    assert rig.source("say verdict process", script).stdout == "<>"
+    assert rig.source("common/log common/verdict common/process", script).stdout == "<>"
 
 
 def test_a_clock_that_is_set_back_stops_no_sign_of_life(rig: Rig) -> None:
@@ -174,7 +174,7 @@ look() { looks=$((looks + 1)); ((looks != 2)) || SECONDS=$((SECONDS - 3600)); }
 process::await $! 5 look
 ((looks >= 4)) || exit 1"""
 
-    assert rig.source("say verdict process", script).returncode == 0
+    assert rig.source("common/log common/verdict common/process", script).returncode == 0
 
 
 @pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])

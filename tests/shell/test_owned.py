@@ -238,7 +238,7 @@ def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submit
     rig.fake("job", recorded("stdin"))
     spooled = rig.root / "slurm_script"
     spooled.write_text((CHECKOUT / "slurm" / "launch.sh").read_text())
-    opened(rig, "umask 0; mkdir -p slurm/lib; : > slurm/node.sh; echo 'touch ran' > slurm/lib/launch.sh")
+    opened(rig, "umask 0; mkdir -p slurm/lib/launch; : > slurm/node.sh; echo 'touch ran' > slurm/lib/launch/main.sh")
     (rig.work / "slurm" / "node.sh").write_text((CHECKOUT / "slurm" / "node.sh").read_text())  # of the right version
     folder = str(rig.work / submitted_from)
 
@@ -256,7 +256,7 @@ def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submit
 @pytest.mark.parametrize(
     "planted",
     [
-        "slurm/lib/verdict.sh",
+        "slurm/lib/common/verdict.sh",
         "entrypoints/verl_node/checks/node/rdma.py",
         "entrypoints/verl_node/inputs/data/.new/a.pyc",
     ],

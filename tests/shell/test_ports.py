@@ -1,4 +1,4 @@
-"""slurm/lib/ports.sh: a block of ports is held by a lock between all users of a node."""
+"""slurm/lib/common/ports.sh: a block of ports is held by a lock between all users of a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.rig import CHECKOUT, Rig
 
-PORTS = "say verdict ports"
+PORTS = "common/log common/verdict common/ports"
 
 
 SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
@@ -121,10 +121,11 @@ def test_the_lock_works_between_users(rig: Rig) -> None:
 def test_one_node_waits_for_the_turn_of_another(rig: Rig) -> None:
     """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
     script = (
-        'turns::take; first=$TURN; (sleep 1; rmdir -- "$first") & TURN=\'\'; turns::take; echo "${TURN##*/} $SECONDS"\n'
-        "TURN=''; VERLJOB_PULL_TIMEOUT_S=1; turns::take; echo \"none: $TURN\""
+        'pull_slots::take; first=$TURN; (sleep 1; rmdir -- "$first") & '
+        "TURN=''; pull_slots::take; echo \"${TURN##*/} $SECONDS\"\n"
+        "TURN=''; VERLJOB_PULL_TIMEOUT_S=1; pull_slots::take; echo \"none: $TURN\""
     )
-    done = rig.source("say turns", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
+    done = rig.source("common/log node/pull_slots", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
 
     turn, seconds = done.stdout.splitlines()[0].split()
     assert (turn, done.stdout.splitlines()[1]) == ("1", "none: ")

@@ -80,14 +80,14 @@ def test_a_runtime_that_takes_neither_path_nor_reference_says_so(rig: Rig, seam:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_runtime_never_reads_slurm(name: str) -> None:
-    files = [CHECKOUT / "slurm" / "runtimes" / f"{name}.sh", *(CHECKOUT / "slurm" / "lib").glob("oci*.sh")]
+    files = [CHECKOUT / "slurm" / "runtimes" / f"{name}.sh", CHECKOUT / "slurm" / "lib" / "runtime" / "oci.sh"]
 
     assert [line for file in files for line in file.read_text().splitlines() if re.search(r"\bSLURM", line)] == []
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_runtime_file_is_small(name: str) -> None:
-    assert len((CHECKOUT / "slurm" / "runtimes" / f"{name}.sh").read_text().splitlines()) <= 100
+    assert len((CHECKOUT / "slurm" / "runtimes" / f"{name}.sh").read_text().splitlines()) <= 200
 
 
 @pytest.mark.parametrize(

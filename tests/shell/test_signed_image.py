@@ -240,10 +240,10 @@ def test_words_of_a_registry_reach_the_verdict_without_control_characters(rig: R
 
 def test_a_cosign_that_does_not_end_is_ended_with_the_job(rig: Rig, key: Path) -> None:
     rig.fake("cosign.sleeps", "")
-    library = (CHECKOUT / "slurm" / "lib" / "signed_image.sh").read_text()
+    library = (CHECKOUT / "slurm" / "lib" / "node" / "signed_image.sh").read_text()
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
-    (copy / "slurm/lib/signed_image.sh").write_text(library.replace("LIMIT_S=60", "LIMIT_S=1"))
+    (copy / "slurm/lib/node/signed_image.sh").write_text(library.replace("LIMIT_S=60", "LIMIT_S=1"))
 
     done = rig.launch(
         "cluster", script=copy / "slurm/launch.sh", VERLJOB_HOME=str(copy), VERLJOB_IMAGE=f"{NAME}:1",

@@ -24,7 +24,7 @@ def place(rig: Rig) -> Path:
 
 def look(rig: Rig, script: str = "") -> str:
     began = time.monotonic()
-    done = rig.source("say conmon", f"conmon::look {NAME}\n{SHOWN}\n{script}")
+    done = rig.source("common/log ../runtimes/podman", f"podman::_find_conmon {NAME}\n{SHOWN}\n{script}")
     assert time.monotonic() - began < 5
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -51,7 +51,9 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
     with attacks.stays("echo ready; exec sleep 60", place) as stranger:
         text = content.replace("$STRANGER", str(stranger.pid))
         (rig.work / "pid").write_text(f"{text}\n")
-        done = rig.source("conmon", f'conmon::pid "{rig.work}/pid" || echo none; echo "${{CONMON_PID:+set}}"')
+        done = rig.source(
+            "../runtimes/podman", f'podman::_conmon_pid "{rig.work}/pid" || echo none; echo "${{CONMON_PID:+set}}"'
+        )
         stranger.kill()
 
     assert done.stdout.startswith("none\n")
@@ -60,14 +62,17 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
 @pytest.mark.parametrize("made", ["echo -1 > pause.pid", "mkfifo pause.pid", "ln -s /proc/self/stat pause.pid"])
 def test_the_process_of_leave_is_ended_by_no_file_of_a_stranger(rig: Rig, place: Path, made: str) -> None:
     attacks.does(made, place)
-    script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman_leave::_end_pause\necho well'
+    script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman::_end_pause\necho well'
 
-    done = rig.source("say conmon podman_leave", script)
+    done = rig.source("common/log ../runtimes/podman", script)
 
     assert done.stdout == "well\n", done.stderr
 
 
 def test_the_accounts_own_pid_file_is_read(rig: Rig) -> None:
-    done = rig.source("conmon", f'echo "$$" > {rig.work}/pid; conmon::pid {rig.work}/pid; echo "$((CONMON_PID == $$))"')
+    done = rig.source(
+        "../runtimes/podman",
+        f'echo "$$" > {rig.work}/pid; podman::_conmon_pid {rig.work}/pid; echo "$((CONMON_PID == $$))"',
+    )
 
     assert done.stdout == "1\n"

@@ -1,4 +1,4 @@
-"""slurm/lib/ports.sh: what another account puts into the port folder runs nothing, hangs nothing and fails no job."""
+"""slurm/lib/common/ports.sh: entries of another account run nothing, hang nothing and fail no job."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def test_any_number_of_blocks_takes_no_longer_and_names_their_owner(rig: Rig, fo
 
 def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
     """The same by an account that is neither root nor the stranger."""
-    lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in ("say", "verdict", "ports")]
+    lines = [
+        (CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text()
+        for name in ("common/log", "common/verdict", "common/ports")
+    ]
     head = ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING="]
     text = "\n".join([*head, *lines, SHOW, "ports::range", TAKE, "trap - EXIT"])
     return rig.run(
@@ -165,7 +168,9 @@ read -r _ # until all have theirs
 def test_a_crowd_of_two_accounts_and_sizes_never_gets_one_port_twice(rig: Rig, folder: Path) -> None:
     """They all begin to look at the same port; the range has room for all, however their blocks fall."""
     out = attacks.open_to_all(rig.root / "out")
-    libraries = "\n".join((CHECKOUT / f"slurm/lib/{name}.sh").read_text() for name in ("say", "verdict", "ports"))
+    libraries = "\n".join(
+        (CHECKOUT / f"slurm/lib/{name}.sh").read_text() for name in ("common/log", "common/verdict", "common/ports")
+    )
     job = rig.work / "job"
     job.write_text(JOB.format(libraries=libraries))
     attacks.reachable(rig.work)

@@ -1,4 +1,4 @@
-"""Another account of a node of the job, which does not know the token. Run as `attacker.py WHAT PORT`."""
+"""Another account of a node of the job, which does not know the token. Run as `channel_attacker.py WHAT PORT`."""
 
 from __future__ import annotations
 

@@ -61,10 +61,13 @@ def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None
 @pytest.mark.parametrize(
     ("call", "unused"),
     [
-        ("pages.filled(images_catalog.Catalog.read())", {"docker", "requests", "images.builds.build", "slurm.testbed"}),
-        ("slurm_explanation.explain", {"docker", "jinja2", "images.catalog.catalog", "slurm.testbed"}),
         (
-            "images_order.Order.of",
+            "docs_tables.filled(images_catalog.Catalog.read())",
+            {"docker", "requests", "images.builds.build", "slurm.testbed"},
+        ),
+        ("slurm_explain.explain", {"docker", "jinja2", "images.catalog.catalog", "slurm.testbed"}),
+        (
+            "images_request.Order.of",
             {
                 "docker",
                 "jinja2",
@@ -87,7 +90,7 @@ def test_a_task_loads_what_it_uses(call: str, unused: set[str]) -> None:
 
 
 def test_what_a_module_imports_is_there_at_once_since_threads_may_use_it_first() -> None:
-    script = "import sys, tasks; tasks.batch.build_all; print(type(sys.modules['images.context.context']).__name__)"
+    script = "import sys, tasks; tasks.build_all.build_all; print(type(sys.modules['images.context.context']).__name__)"
     loaded = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True)
 
     assert loaded.stdout.strip() == "module"

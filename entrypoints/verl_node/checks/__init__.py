@@ -33,7 +33,7 @@ CHECKS: tuple[Check, ...] = (
     folders.run_directory_is_shared,
     folders.home_is_writable,
     folders.temporary_folder_is_writable,
-    folders.places_have_room,
+    folders.folders_have_room,
     memory.shared_memory_is_large,
     limits.open_files_suffice,
     limits.processes_suffice,

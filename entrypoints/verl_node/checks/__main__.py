@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.checks.__main__`: checks of this machine alone, as a table or as JSON, or its network.
+"""`python3 -m verl_node.checks`: checks of this machine alone, as a table or as JSON, or its network.
 
 `invoke doctor` is this on a login node. On an allocation it is `sbatch slurm/launch.sh doctor`.
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from verl_node.checks import BY_NAME, table
-from verl_node.checks.check import Check, adjusted
+from verl_node.checks.check import Check, adjusted, renamed
 from verl_node.checks.cluster import Report
 from verl_node.checks.node import cache, clock, debug, folders, login, network, vllm
 from verl_node.checks.runner import Run
@@ -27,7 +27,7 @@ LOGIN: tuple[Check, ...] = (
     login.files_that_are_named_exist,
     folders.run_directory_is_writable,
     folders.home_is_writable,
-    folders.places_have_room,
+    folders.folders_have_room,
     network.head_name_resolves,
     vllm.allocator_settings_fit,
     debug.one_debugger_is_on,
@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chosen(words: str) -> list[Check]:
     """Return the checks of a login node, as VERLJOB_CHECKS wants them; its words for other checks are for the nodes."""
     known = {check.name: check for check in LOGIN}
+    words, notes = renamed(words)
+    for note in notes:
+        print(note, file=sys.stderr)  # noqa: T201
     adjusted({**BY_NAME, **known}, words)
     return adjusted(known, " ".join(word for word in words.split() if word.partition("=")[0] in known))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from verl_node import checks
-from verl_node.checks.check import adjusted
+from verl_node.checks.check import adjusted, renamed
 from verl_node.checks.cluster import Report
 from verl_node.checks.node import host as host_checks
 from verl_node.checks.node import limits
@@ -31,7 +31,10 @@ class Checking:
         self._journal = journal
         limits.raise_open_files()
         deep = settings.doctor == "deep"
-        chosen = [check for check in adjusted(checks.BY_NAME, settings.checks) if deep or not check.deep]
+        words, notes = renamed(settings.checks)
+        for note in notes:
+            journal.beside("checks", "note", note)
+        chosen = [check for check in adjusted(checks.BY_NAME, words) if deep or not check.deep]
         journal.beside("checks", "begin", f"{len(chosen)} checks")
         self._run = Run.begin(chosen, settings, gpus)
 

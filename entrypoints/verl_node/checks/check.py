@@ -13,6 +13,8 @@ from verl_node.settings.settings import Settings
 OFF, WARN, FAIL = "off", "warn", "fail"
 QUICK_S = 15.0
 """The longest that a quick check may take: all run at once, so this is a node's time too."""
+_RENAMED = {"places.places_have_room": "folders.folders_have_room"}
+_RENAMED_MODULES = {"places": "folders", "work": "gpu_work"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,20 @@ def check(
         return Check(name, about, topic, ask, limit_s, threshold, severity, deep)
 
     return declare
+
+
+def renamed(words: str) -> tuple[str, list[str]]:
+    """Return VERLJOB_CHECKS with the names that checks have now, and a line for each name of before 0.2."""
+    now, notes = [], []
+    for word in words.split():
+        name, equals, value = word.partition("=")
+        module, _, check_name = name.partition(".")
+        new = _RENAMED.get(name) or f"{_RENAMED_MODULES.get(module, module)}.{check_name}"
+        if module in _RENAMED_MODULES:
+            notes.append(f"VERLJOB_CHECKS: {name} is called {new} now; the old name ends with the next release")
+            name = new
+        now.append(f"{name}{equals}{value}")
+    return " ".join(now), notes
 
 
 def adjusted(checks: Mapping[str, Check], words: str) -> list[Check]:

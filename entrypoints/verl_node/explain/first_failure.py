@@ -1,8 +1,8 @@
 """Whether a line of a log was fatal: what a line's own level says, and what follows it.
 
 A warning is no failure: a library that is not there, a limit that is low, a worker that Ray starts again. Where a log
-does not say that a process ended badly (endings.yaml), a line is fatal only if the log does not go on after it with
-ordinary lines.
+does not say that a process ended badly (first_failure.yaml), a line is fatal only if no ordinary lines of the log
+follow it.
 """
 
 from __future__ import annotations

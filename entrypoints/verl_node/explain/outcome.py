@@ -41,7 +41,7 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the job ended, in the words of slurm/lib/verdict.sh."""
+    """How the job ended, in the words of slurm/lib/common/verdict.sh."""
 
     code: int
     stage: str

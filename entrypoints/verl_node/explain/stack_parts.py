@@ -1,4 +1,4 @@
-"""Where a failure happened that no rule knows: places.yaml, one entry a part of the stack that can be told from a line.
+"""The part of the stack in which a failure happened that no rule knows; stack_parts.yaml has an entry for each part.
 
 A guess by structure, and the explanation says so: the class is the part in which it was raised, not its cause.
 """

@@ -121,7 +121,7 @@ class _Worker:
             temp_dir=self.node.settings.ray_temp_dir,
             debug=self.node.settings.debug,
         )
-        told = {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]}  # for ray_hook.py
+        told = {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]}  # for ray_node/hook.py
         ray.start(argv, told, self.node.settings.ray_temp_dir)
         watchers = [ray.watch(), self.gpus.follow(), self.rollout.watch()]
         return await unless(*watchers, story=self._serve(ray, self.node.ray_environment("", order["env"])))

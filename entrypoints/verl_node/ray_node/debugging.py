@@ -8,7 +8,7 @@ from __future__ import annotations
 from verl_node.settings.parsing import LEGACY, NO_DEBUGGER
 from verl_node.settings.ports import NodePorts
 
-PORTS = "VERLJOB_DEBUG_PORTS"  # read by traceable.py, in Ray's workers
+PORTS = "VERLJOB_DEBUG_PORTS"  # read by worker_setup.py, in Ray's workers
 SUPERVISOR = "VERLJOB_SUPERVISOR_PID"
 
 _DEBUG, _POST_MORTEM = "RAY_DEBUG", "RAY_DEBUG_POST_MORTEM"

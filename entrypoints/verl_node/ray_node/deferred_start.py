@@ -1,7 +1,7 @@
 """What nothing waits for while a cluster forms starts when it stands: Ray's dashboard, agents and log monitor.
 
 Each imports for seconds of a core, in which a node with few cores could join. Their ports are known before they listen
-(ray_hook.py), so nobody misses them. They wait for a lock of the supervisor's, which the kernel gives back should the
+(hook.py), so nobody misses them. They wait for a lock of the supervisor's, which the kernel gives back should the
 supervisor die; and never longer than LONGEST_S, since a raylet and its workers ask 30 times, a second apart, for the
 agent that takes their metrics, and then do without (kMetricAgentInitMaxRetries of metrics_agent_client.h, Ray 2.60).
 """
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 LONGEST_S = 10.0
-VARIABLE = "VERLJOB_STANDBY"  # the lock's path, for ray_hook.py
+VARIABLE = "VERLJOB_STANDBY"  # the lock's path, for hook.py
 _PROGRAM = str(Path(__file__).with_name("deferred_exec.py"))
 
 

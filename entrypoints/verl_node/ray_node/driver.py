@@ -1,4 +1,4 @@
-"""The head's wait for the whole cluster, through the driver of cluster.py."""
+"""The head's wait for the whole cluster, through the driver in driver_main.py."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def head_argv(
         *("ray", "start", "--head", f"--port={head.gcs}"),
         *(shown if dashboard else ["--include-dashboard=false"]),
         *([f"--dashboard-grpc-port={ports.dashboard_grpc}"] if version < _DASHBOARD_GRPC_BEFORE else []),
-        f"--ray-client-server-port={ports.client_server}",  # which ray_hook.py takes away again
+        f"--ray-client-server-port={ports.client_server}",  # which hook.py takes away again
         "--disable-usage-stats",
         *debugging.ray_flags(debug),
         *_common(node_address, host, ports, share, temp_dir),

@@ -77,7 +77,7 @@ class Ray:
 
         `ray start --block` takes a raylet that was ended by TERM for a graceful stop and goes on without it, so the
         raylet is looked for by itself. And until it has started everything it does not look at what it started: for a
-        GCS that has ended it would wait as long as for a network that is gone (ray_environment.py).
+        GCS that has ended it would wait as long as for a network that is gone (environment.py).
         """
         orphan = looks = 0
         while self._process.running:

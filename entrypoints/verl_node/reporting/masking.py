@@ -1,7 +1,7 @@
 """What this process must never write: the job's own secrets, by value, and what looks like one.
 
-Standard output and error go through a `Masking`, files through `masked`; slurm/lib/secrets.sh does the same for Ray's
-logs, with the same patterns.
+Standard output and error go through a `Masking`, files through `masked`; slurm/lib/node/secrets.sh does
+the same for Ray's logs, with the same patterns.
 """
 
 from __future__ import annotations

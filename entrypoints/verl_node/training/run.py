@@ -26,7 +26,7 @@ from verl_node.training.resume import continued
 CLUSTER = "cluster"  # the recipe that is none: the cluster stays, and jobs are submitted to it
 
 _DAY_S = 86400
-_ENDING_S = 30  # slurm/lib/requeue.sh keeps the same
+_ENDING_S = 30  # slurm/lib/launch/requeue.sh keeps the same
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from images.engine import daemon as engine
 from tests.image.conftest import PASSED_BEFORE, small
 from tests.support.paths import CHECKOUT
 
-CODE = ("images", "tests/image", "tests/conftest.py", "dockerfiles")
+CODE = ("images", "tests/image", "tests/support", "tests/conftest.py", "dockerfiles")
 CATALOG = Catalog.read()
 PASSED = pytest.StashKey[Path]()
 SINCE = pytest.StashKey[str]()

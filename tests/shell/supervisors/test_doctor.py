@@ -26,7 +26,7 @@ def test_a_visit_that_finds_nothing_forms_the_cluster_and_ends_with_0(job: Job) 
     assert job.verdict(0)["code"] == "0"
     assert "checks on 2 nodes found nothing" in job.verdict(0)["cause"]
     said = job.output(0)
-    assert "places.run_directory_is_writable" in said
+    assert "folders.run_directory_is_writable" in said
     found = recorded(job)
     assert found.keys() == {"n0", "n1"}
     assert found["n0"].keys() == found["n1"].keys()

@@ -14,7 +14,7 @@ from tests.support.supervised import ENTRYPOINTS, Job
 LASTING = "echo trains; exec sleep 300"
 PLATFORM_WITH_USE = """
 from dataclasses import replace
-from verl_node import platforms
+from verl_node.gpu import platforms
 platforms.PLATFORMS["cpu"] = replace(platforms.PLATFORMS["cpu"], use_command=("echo", "GPU-1a2b, 90, 1024"))
 """
 

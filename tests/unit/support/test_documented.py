@@ -21,7 +21,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RUNS: dict[str, dict[str, str]] = tomllib.loads((CHECKOUT / "tests" / "documented.toml").read_text(encoding="utf-8"))
+RUNS: dict[str, dict[str, str]] = tomllib.loads(
+    (CHECKOUT / "tests" / "support" / "documented.toml").read_text(encoding="utf-8")
+)
 FOLDERS = "bench|bootstrap|dockerfiles|docs|entrypoints|images|slurm|tests"
 # A file or a folder of ours as text and commands name it; what has a * or <name> in it stands for several.
 ENDINGS = "py|sh|toml|yaml|md|txt|env|j2|csv|json"

@@ -60,7 +60,7 @@ def run_directory_is_shared(settings: Settings, gpus: int) -> Result:
 
 
 @check("slurm-container", threshold=0.125)
-def places_have_room(settings: Settings, gpus: int, least_gib: float) -> Result:
+def folders_have_room(settings: Settings, gpus: int, least_gib: float) -> Result:
     """The temporary folder, the run directory and HOME have room and inodes; a job of minutes writes 64 MiB of logs."""
     folders = [settings.ray_temp_dir.parent, settings.run_dir, settings.home]
     for folder in filter(None, folders):

@@ -1,4 +1,4 @@
-"""What node.sh saw on the host before the container started (slurm/lib/hostcheck.sh)."""
+"""What node.sh saw on the host before the container started (slurm/lib/node/host_check.sh)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FakeEngine:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine()
     (tmp_path / "images").mkdir()
-    (tmp_path / "images/catalog/spec.py").write_text("one")
+    (tmp_path / "images/spec.py").write_text("one")
     monkeypatch.setattr(inherited, "engine", fake)
     monkeypatch.setattr(inherited, "CHECKOUT", tmp_path)
     monkeypatch.setattr(inherited, "CODE", ("images",))
@@ -75,7 +75,7 @@ def test_another_image_engine_or_code_runs_it_again(engine: FakeEngine, tmp_path
     assert not left_alone()
     engine.number = "20.10"
     assert left_alone()
-    (tmp_path / "images/catalog/spec.py").write_text("two")
+    (tmp_path / "images/spec.py").write_text("two")
     inherited._code.cache_clear()
     assert not left_alone()
 

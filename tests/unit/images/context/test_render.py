@@ -43,7 +43,7 @@ def test_rendering_all_removes_what_is_left_of_a_variant_that_is_gone(tmp_path: 
 
 def test_the_text_is_the_same_whatever_order_python_hashes_in() -> None:
     program = (
-        "import hashlib; from images import render; from images.catalog.catalog import Catalog; "
+        "import hashlib; from images.context import render; from images.catalog.catalog import Catalog; "
         "print(hashlib.sha256(''.join(map(render.dockerfile, Catalog.read().variants.values())).encode()).hexdigest())"
     )
     here = hashlib.sha256("".join(map(render.dockerfile, CATALOG.variants.values())).encode()).hexdigest()

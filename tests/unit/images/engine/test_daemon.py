@@ -89,9 +89,8 @@ def test_without_a_daemon_it_is_said_what_to_start(host: str, monkeypatch: pytes
 
 
 def test_a_socket_is_asked_without_docker_py() -> None:
-    script = (
-        "from images import daemon; daemon.get('a/b:1'); import sys; print({'docker', 'requests'} & {*sys.modules})"
-    )
+    script = "import sys; from images.engine import daemon; daemon.get('a/b:1'); "
+    script += "print({'docker', 'requests'} & {*sys.modules})"
     with tempfile.TemporaryDirectory() as folder, serving(OnSocket(f"{folder}/s", {"a/b:1": IMAGE})):
         environment = {**os.environ, "DOCKER_HOST": f"unix://{folder}/s"}
         argv = [sys.executable, "-c", script]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from verl_node import checks
-from verl_node.checks.check import QUICK_S, adjusted
+from verl_node.checks.check import QUICK_S, adjusted, renamed
 from verl_node.checks.node import devices, folders, limits, memory
 from verl_node.checks.page import written
 from verl_node.checks.result import Outcome
@@ -27,7 +27,7 @@ def settings(**environ: str) -> Settings:
 def judged(*severities: str) -> list[str]:
     said: list[str] = []
     outcomes = [
-        Outcome(f"places.check{number}", "n2", severity, f"Seen {number}.", "", f"Fix {number}.")
+        Outcome(f"folders.check{number}", "n2", severity, f"Seen {number}.", "", f"Fix {number}.")
         for number, severity in enumerate(severities)
     ]
     checks.judge(outcomes, say=said.append)
@@ -53,23 +53,39 @@ def test_a_profile_turns_checks_off_weighs_them_and_sets_their_thresholds() -> N
         found.name: found
         for found in adjusted(
             checks.BY_NAME,
-            "limits.processes_suffice=99 cache.cache_has_room=off rdma.ports_are_up=fail places.home_is_writable=warn",
+            "limits.processes_suffice=99 cache.cache_has_room=off rdma.ports_are_up=fail folders.home_is_writable=warn",
         )
     }
     assert chosen.keys() == checks.BY_NAME.keys() - {"cache.cache_has_room"}
     assert chosen["limits.processes_suffice"].threshold == 99
     assert chosen["rdma.ports_are_up"].severity == "fail"
-    home = chosen["places.home_is_writable"]
+    home = chosen["folders.home_is_writable"]
     assert home(settings(HOME="/proc/nobody"), 0).severity == "warn"
-    raised = replace(checks.BY_NAME["places.run_directory_is_shared"], severity="fail")
+    raised = replace(checks.BY_NAME["folders.run_directory_is_shared"], severity="fail")
     assert raised(settings(**WORKER, VERLJOB_RUN_DIR="/nowhere"), 0).severity == "fail"
+
+
+def test_names_of_before_are_taken_with_a_line_that_says_the_new_one() -> None:
+    words, notes = renamed(
+        "places.home_is_writable=warn work.gpus_compute_alike=off places.places_have_room=2 clock.x=1"
+    )
+
+    assert (
+        words == "folders.home_is_writable=warn gpu_work.gpus_compute_alike=off folders.folders_have_room=2 clock.x=1"
+    )
+    assert [note.split()[1] for note in notes] == [
+        "places.home_is_writable",
+        "work.gpus_compute_alike",
+        "places.places_have_room",
+    ]
+    assert "folders.home_is_writable" in notes[0]
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("places.nothing=off", "There is no check 'places.nothing'"),
-        ("places.home_is_writable=3", "has no threshold"),
+        ("folders.nothing=off", "There is no check 'folders.nothing'"),
+        ("folders.home_is_writable=3", "has no threshold"),
         ("limits.memory_suffices=much", "off, warn, fail or a number"),
     ],
 )

@@ -49,7 +49,7 @@ def test_room_and_inodes_are_counted(
     monkeypatch.setattr(os, "statvfs", lambda _: sizes(4096, *blocks_files_and_free))
 
     here = {"VERLJOB_RUN_DIR": tmp_path / "new", "HOME": tmp_path}
-    found = asked(folders.places_have_room, **here)
+    found = asked(folders.folders_have_room, **here)
     assert (found.severity, told in found.seen) == ("fail" if told else "ok", True)
     assert asked(cache.cache_has_room, **here).severity == ("warn" if told else "ok")
     assert asked(cache.cache_has_room, **here, VERLJOB_MODEL="/models/mine").severity == "ok"

@@ -410,7 +410,7 @@ CAUSES = (
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_launch_sh_and_the_explanation_give_a_verdict_the_same_class(cause: str) -> None:
-    library = CHECKOUT / "slurm" / "lib" / "explanation.sh"
+    library = CHECKOUT / "slurm" / "lib" / "launch" / "explanation.sh"
     script = f"""source {library}
         while read -r code stage; do
             declare -A VERDICT=([code]=$code [stage]=$stage [cause]=$1); explanation::class; echo
@@ -425,7 +425,7 @@ def test_launch_sh_and_the_explanation_give_a_verdict_the_same_class(cause: str)
 
 
 def test_the_last_line_is_the_one_that_launch_sh_prints() -> None:
-    library = (CHECKOUT / "slurm" / "lib" / "verdict.sh").read_text()
+    library = (CHECKOUT / "slurm" / "lib" / "common" / "verdict.sh").read_text()
 
     assert (
         'local text="verdict: ${VERDICT[code]} (${VERDICT[stage]} on ${VERDICT[host]}): ${VERDICT[cause]}"' in library

@@ -110,7 +110,7 @@ def test_the_secrets_of_a_job_are_its_token_and_what_came_by_file(tmp_path: Path
 
 
 def test_the_shell_knows_the_same_patterns() -> None:
-    text = (CHECKOUT / "slurm" / "lib" / "secrets.sh").read_text()
+    text = (CHECKOUT / "slurm" / "lib" / "node" / "secrets.sh").read_text()
     word = re.search("SECRETS_WORD='(.*)'", text)
     (listed,) = re.findall(r"SECRETS_PATTERNS=\(\n(.*?)\n\)", text, re.DOTALL)
 

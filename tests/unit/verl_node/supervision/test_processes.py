@@ -41,14 +41,14 @@ def test_a_signal_gives_128_and_its_number() -> None:
 def test_end_all_ends_descendants_that_left_their_parent_and_session_and_ignore_term() -> None:
     script = """
         import asyncio, subprocess, time
-        from verl_node import tree
-        tree.adopt_orphans()
+        from verl_node.supervision import process_tree
+        process_tree.adopt_orphans()
         subprocess.run(["sh", "-c", "trap '' TERM; setsid sleep 300 & sleep 300 &"])
-        while sorted(tree.descendants().values()) != ["sleep", "sleep"]:
+        while sorted(process_tree.descendants().values()) != ["sleep", "sleep"]:
             time.sleep(0.01)
         began = time.monotonic()
-        assert asyncio.run(tree.end_all(0.2)) == []
-        assert tree.descendants() == {}
+        assert asyncio.run(process_tree.end_all(0.2)) == []
+        assert process_tree.descendants() == {}
         assert time.monotonic() - began < 1.5
     """
     environ = {**os.environ, "PYTHONPATH": str(ENTRYPOINTS)}
@@ -148,7 +148,7 @@ def test_a_wait_tells_whether_the_deadline_came_first() -> None:
 def test_a_child_that_ends_before_its_number_is_known_is_left_to_who_waits_for_it() -> None:
     script = """
 import os, time
-from verl_node import tree
+from verl_node.supervision import process_tree
 
 orphan = os.fork()
 if orphan == 0:

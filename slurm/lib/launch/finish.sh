@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# How launch.sh ends: which verdict stands for the job, and saying it.
+
+finish::judge() {
+    local silent
+    srun::silent
+    silent=${STEP_SILENT[*]-}
+    [[ -z $silent || -n $ENDING ]] || finish::_look_after
+    if [[ -z $STEP_FAULT$ENDING$STEP_GIVEN_UP && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
+        STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
+    fi
+    run_dir::verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
+    # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals whom it saw in /proc just then.
+    if [[ -n $ENDING && ${VERDICT[origin]} != self ]]; then
+        [[ ${VERDICT[origin]} != outside ]] || VERDICT[code]=143
+        finish::_who
+    elif [[ ${VERDICT[origin]} == signal && -n $STEP_FAULT$silent ]]; then
+        fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"
+    fi
+    exit "${VERDICT[code]}"
+}
+
+# A node that was given up, and of which the head says that it was lost, answers no step: the job's end is not held up for it.
+finish::_look_after() {
+    local node
+    local -a present=()
+    for node in "${STEP_SILENT[@]}"; do
+        [[ -n $STEP_GIVEN_UP ]] && run_dir::verdict && [[ ${VERDICT[code]}$RUNDIR_SPEAKER == 760 && ${VERDICT[host]} == "$node" ]] \
+            || present+=("$node")
+    done
+    ((${#present[@]} == 0)) || srun::sweep "${present[@]}"
+}
+
+# The nodes know a signal; only here it is known whose.
+finish::_who() {
+    local now
+    printf -v now '%(%s)T' -1
+    if ((${SLURM_JOB_END_TIME:-0} > 0 && now + STEP_GRACE_S >= SLURM_JOB_END_TIME)); then
+        verdict::explain "the job reached its time limit, $JOB_LIMIT" "ask for more: sbatch --time"
+    else
+        verdict::explain "the job was ended from outside (scancel or preemption)" ''
+    fi
+}
+
+# Whether the head's result.json is already the job's: its container wrote it, and node.sh may have known better.
+finish::_told() {
+    local text=''
+    [[ ${RUNDIR_SPEAKER:-} == 0 ]] && ownership::file "$VERLJOB_RUN_DIR/result.json" || return 1
+    text=$(< "$VERLJOB_RUN_DIR/result.json")
+    [[ $text =~ \"code\":[[:space:]]*${VERDICT[code]}[^0-9] ]]
+}
+
+# The EXIT trap: the last line, result.json where not the head's own verdict is the job's, and the code.
+finish::report() {
+    local -r code=$?
+    local found=''
+    trap - EXIT
+    ports::release
+    [[ -z ${VERLJOB_DRY_RUN:-} || $code != 0 ]] || exit 0
+    [[ -n ${VERDICT[code]:-} ]] || verdict::set "$code" self "launch.sh ended unexpectedly with $code" "see the lines above"
+    requeue::decide
+    if finish::_told; then
+        found=$VERLJOB_RUN_DIR/explanation
+    elif [[ -n ${RUNDIR_READY:-} ]]; then
+        result::write "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
+    fi
+    explanation::print "$found"
+    verdict::sentence
+    requeue::again
+    exit "${VERDICT[code]}"
+}

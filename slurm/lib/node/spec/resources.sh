@@ -1,0 +1,62 @@
+# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# The step's share of the node. A container of dockerd is outside Slurm's cgroup, so it is told its limits.
+
+# usage: resources::collect [ROOT]
+# Sets CONTAINER_CPUSET (empty: all) and CONTAINER_MEMORY (bytes, empty: no limit); exports VERLJOB_CPUS and
+# VERLJOB_MEMORY_BYTES.
+resources::collect() {
+    resources::_cpus "${1:-}"
+    resources::_memory "${1:-}"
+    export VERLJOB_CPUS=${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-$(nproc)}}
+    export VERLJOB_MEMORY_BYTES=${CONTAINER_MEMORY:-$(resources::_installed "${1:-}")}
+}
+
+# The step's affinity. Where Slurm confines nothing (task/none) that is every CPU, and no cpuset is needed.
+resources::_cpus() {
+    local key value
+    CONTAINER_CPUSET=''
+    [[ -z ${VERLJOB_DRY_RUN:-} ]] || { CONTAINER_CPUSET='<CPUs of the step>'; return; }
+    while IFS=$':\t' read -r key value; do
+        [[ $key != Cpus_allowed_list ]] || CONTAINER_CPUSET=${value//[[:space:]]/}
+    done < "$1/proc/self/status"
+}
+
+# What Slurm says it granted; where it does not account for memory, the cgroup that it put the step in.
+resources::_memory() {
+    CONTAINER_MEMORY=''
+    if ((${SLURM_MEM_PER_NODE:-0} > 0)); then
+        CONTAINER_MEMORY=$((SLURM_MEM_PER_NODE * 1024 * 1024))
+    elif ((${SLURM_MEM_PER_CPU:-0} > 0)); then
+        CONTAINER_MEMORY=$((SLURM_MEM_PER_CPU * ${SLURM_CPUS_ON_NODE:-1} * 1024 * 1024))
+    else
+        resources::_cgroup_memory "$1"
+    fi
+}
+
+# usage: resources::_cgroup_memory ROOT
+# The smallest limit from this process's cgroup up to the root, in either version's files.
+resources::_cgroup_memory() {
+    local id controllers path mount file limit
+    while IFS=: read -r id controllers path; do
+        case $id:$controllers in
+            0:) mount=$1/sys/fs/cgroup file=memory.max ;;
+            *memory*) mount=$1/sys/fs/cgroup/memory file=memory.limit_in_bytes ;;
+            *) continue ;;
+        esac
+        while [[ -n $path && $path != / ]]; do
+            limit=''
+            [[ ! -r $mount$path/$file ]] || limit=$(< "$mount$path/$file")
+            if [[ $limit =~ ^[0-9]+$ ]] && ((limit < 1 << 60)); then # version 1 writes "none" as a huge number
+                [[ -n $CONTAINER_MEMORY ]] && ((CONTAINER_MEMORY <= limit)) || CONTAINER_MEMORY=$limit
+            fi
+            path=${path%/*}
+        done
+    done < "$1/proc/self/cgroup"
+}
+
+resources::_installed() {
+    local key value
+    while read -r key value _; do
+        [[ $key != MemTotal: || ! $value =~ ^[0-9]+$ ]] || printf '%s\n' $((value * 1024))
+    done < "$1/proc/meminfo"
+}
