@@ -13,33 +13,30 @@ from typing import Any, NoReturn
 
 from invoke import Collection, Context, Exit, task
 
+from images.builds import build as images_build
+from images.builds import build_all, scheduler, site_settings
+from images.builds import build_request as images_request
+from images.builds import make_bundle as images_bundle
+from images.builds import prune as images_prune
+from images.builds import site as images_site
+from images.catalog import catalog as images_catalog
+from images.catalog import docs_tables
+from images.contents import diff, table
+from images.context import render
+from images.engine import base_image as images_base
+from images.engine import client as images_engine
 from images.errors import ImageError
-from later import later
+from images.export import export as images_export
+from images.host import paths
+from images.pins import locks as images_locks
+from images.pins import pins as images_pins
+from images.registry import push as images_push
+from slurm import testbed
 from slurm.errors import SlurmError
-
-with later("images.", "slurm."):
-    from images.builds import build as images_build
-    from images.builds import build_all, scheduler, site_settings
-    from images.builds import build_request as images_request
-    from images.builds import make_bundle as images_bundle
-    from images.builds import prune as images_prune
-    from images.builds import site as images_site
-    from images.catalog import catalog as images_catalog
-    from images.catalog import docs_tables
-    from images.contents import diff, table
-    from images.context import render
-    from images.engine import base_image as images_base
-    from images.engine import client as images_engine
-    from images.export import export as images_export
-    from images.host import paths
-    from images.pins import locks as images_locks
-    from images.pins import pins as images_pins
-    from images.registry import push as images_push
-    from slurm import testbed
-    from slurm.jobs import check as slurm_check
-    from slurm.jobs import doctor as slurm_doctor
-    from slurm.jobs import explain as slurm_explain
-    from slurm.testbed import demo as slurm_demo
+from slurm.jobs import check as slurm_check
+from slurm.jobs import doctor as slurm_doctor
+from slurm.jobs import explain as slurm_explain
+from slurm.testbed import demo as slurm_demo
 
 STAGES = [
     (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
@@ -200,7 +197,7 @@ def build_image(
 
 def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoReturn:
     """Build a platform, or all; 1 where one failed."""
-    catalog = images_catalog.Catalog.here()
+    catalog = images_catalog.Catalog.read()
     outcomes = build_all.build_all(build_all.buildable(catalog.of(platform)), site, catalog, **settings)
     say(scheduler.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))

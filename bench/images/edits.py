@@ -73,7 +73,9 @@ def edit(runs: int, checkout: Path | None) -> None:
 
         command = [
             sys.executable,
-            str(ROOT / "start.py"),  # as ./run does
+            "-m",
+            "invoke",
+            f"--search-root={ROOT}",
             "build",
             "--platform=cpu",
             f"--verl={verl}",

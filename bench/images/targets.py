@@ -5,14 +5,12 @@ It loads what `./run build --all` loads.
 
 from __future__ import annotations
 
-import gc
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import start  # noqa: F401  Invoke as ./run loads it
 import tasks
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
@@ -22,8 +20,7 @@ NAMES = [f"bench-{number}" for number in range(TARGETS)]
 
 
 def main(base_reference: str) -> None:
-    gc.enable()
-    catalog = Catalog.here()
+    catalog = Catalog.read()
     cpu = catalog.find("cpu")
     specs = [replace(cpu, variant=name, base=base_reference, base_made="") for name in NAMES]
     outcomes = tasks.build_all.build_all(specs, Site.here(), catalog, progress="quiet")

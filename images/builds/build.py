@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from images.builds import disk
 from images.builds.builder import Making
 from images.builds.site import Site
+from images.catalog import compatibility
 from images.catalog.spec import ImageSpec
-from images.context import context, draft, inputs, labels
+from images.context import context, inputs, labels
 from images.context.verl_source import Source
 from images.engine import base_image, buildah
 from images.engine.client import Engine, choose
-from images.engine.daemon import Inspected, get
+from images.engine.daemon import Inspected, daemon_version, get
 from images.errors import BaseUnreachable, BundleBroken
 from images.host.locking import alone
 from images.host.streams import Running
@@ -53,8 +54,8 @@ def build(
     no network. With ``same_bytes`` buildah builds, and the ID is that of every build of the same inputs. ``anyway``
     builds even where nothing changed. The report goes to .build/reports.
     """
-    draft.refuse_impossible(spec)
-    draft.refuse_engine(spec)
+    compatibility.refuse_impossible(spec)
+    compatibility.refuse_engine(spec, daemon_version())
     engine, progress = choose(), progress or Whole()
     builder = buildah.builder() if same_bytes else inputs.by_docker(engine)
     if bundle:

@@ -41,7 +41,7 @@ class Order:
         bundle: str = "",
     ) -> Order:
         """From the flags; where a bundle is named and no cell, it is the bundle's."""
-        catalog = Catalog.here()
+        catalog = Catalog.read()
         carried = _bundle(Path(bundle)) if bundle else None
         cell = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
         spec, of = verl_source.chosen(cell, verl, editable, site.git_environment)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from images.catalog.spec import ImageSpec
 from images.errors import CatalogError, UnknownVariant
-from images.host import cache
 from images.host.paths import CATALOG
 
 if TYPE_CHECKING:
@@ -47,19 +46,6 @@ class Catalog:
         if missing := {"defaults", "kinds", "releases", "families"} - set(tables):
             raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
         return cls(dict(_specs(tables, base_digests.read())), tables["defaults"])
-
-    @classmethod
-    def here(cls) -> Catalog:
-        """This checkout's own; it is not read again while nothing of the checkout has changed."""
-
-        def told() -> dict[str, Any]:
-            own = cls.read()
-            return {"variants": {name: spec.table for name, spec in own.variants.items()}, "defaults": own.defaults}
-
-        known = cache.recalled("catalog", "", told)
-        return cls(
-            {name: ImageSpec.from_table(name, each) for name, each in known["variants"].items()}, known["defaults"]
-        )
 
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> ImageSpec:
         """The cell by name, else the platform's default, else the platform's newest for another rollout engine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from images.errors import CatalogError
@@ -77,14 +77,6 @@ class ImageSpec:
             raise CatalogError(f"{variant}: {incomplete}") from incomplete
 
     @property
-    def table(self) -> dict[str, Any]:
-        """What ``from_table`` makes it of, as JSON holds it: without what is as if it were not given."""
-        told = {name: value for name, value in vars(self).items() if name != "variant"}
-        told["replaces"] = {name: vars(new) for name, new in self.replaces.items()}
-        told["lock"] = {name: value for name, value in vars(self.lock).items() if value}
-        return {each.name: told[each.name] for each in fields(self)[1:] if told[each.name] or _is_required(each)}
-
-    @property
     def architecture(self) -> str:
         """The machine, which is the kernel's name for it, as engines and Debian call it."""
         return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
@@ -148,7 +140,3 @@ class ImageSpec:
         """``name[extras]==version`` of one of ``installs``."""
         extras = ",".join(self.extras.get(name, ()))
         return f"{name}[{extras}]=={self.installs[name]}" if extras else f"{name}=={self.installs[name]}"
-
-
-def _is_required(each: Field[Any]) -> bool:
-    return each.default is MISSING and each.default_factory is MISSING

@@ -1,4 +1,4 @@
-"""What is installed in an image, from its own databases: Debian's, every Python prefix's, conda's and RPM's.
+"""Lists the packages of an image from its own databases: dpkg's, those of every Python prefix, and conda's.
 
 A package is told by its purl (https://github.com/package-url/purl-spec) and by the folder in which it lies, since a
 Python package may be there more than once.
@@ -16,12 +16,18 @@ from urllib.parse import quote
 from docker.models.images import Image
 from packaging.utils import canonicalize_name
 
-from images.contents import rootfs, rpm
+from images.contents import rootfs
+from images.errors import ImageError
 
 DEBIAN = re.compile(r"var/lib/dpkg/status(\.d/[^/]+)?")
 PYTHON = re.compile(r"(.+)/[^/]+\.(dist-info/METADATA|egg-info(/PKG-INFO)?|egg/EGG-INFO/PKG-INFO)")
 CONDA = re.compile(r"(.+)/conda-meta/[^/]+\.json")
 OS_RELEASE = "usr/lib/os-release"
+RPM = {
+    f"{folder}/{name}"
+    for folder in ("var/lib/rpm", "usr/lib/sysimage/rpm")
+    for name in ("rpmdb.sqlite", "Packages", "Packages.db")
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -53,7 +59,7 @@ def is_database(path: str) -> bool:
         return bool(DEBIAN.fullmatch(path))
     if path.endswith((".json", "METADATA", "PKG-INFO", ".egg-info")):
         return bool(PYTHON.fullmatch(path) or CONDA.fullmatch(path))
-    return path == OS_RELEASE or path in rpm.DATABASES
+    return path == OS_RELEASE or path in RPM
 
 
 def listed(files: Mapping[str, bytes]) -> list[Package]:
@@ -61,9 +67,12 @@ def listed(files: Mapping[str, bytes]) -> list[Package]:
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)', files.get(OS_RELEASE, b"").decode(), re.MULTILINE))
     found: set[Package] = set()
     for path, content in files.items():
-        if path in rpm.DATABASES:
-            found.update(_of_rpm(path, content, release))
-        elif DEBIAN.fullmatch(path):
+        if path in RPM and content:
+            raise ImageError(
+                f"the image has an RPM database, /{path}; packages are listed for dpkg, Python and conda only. "
+                "Use a base on Debian or Ubuntu, as every variant of images/catalog.toml has"
+            )
+        if DEBIAN.fullmatch(path):
             found.update(_of_debian(path, content, release))
         elif python := PYTHON.fullmatch(path):
             found.update(_of_python(python[1], content))
@@ -77,20 +86,15 @@ def _of_debian(path: str, status: bytes, release: Mapping[str, str]) -> Iterator
     for paragraph in status.decode("utf-8", "replace").split("\n\n"):
         fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", paragraph, re.MULTILINE))
         if "Package" in fields and fields.get("Status", "installed").endswith("installed"):
-            yield _of_distribution(path, fields, "deb", release)
+            yield _package_of_dpkg(path, fields, release)
 
 
-def _of_rpm(path: str, content: bytes, release: Mapping[str, str]) -> Iterator[Package]:
-    for header in rpm.headers(path, content):
-        yield _of_distribution(path, header, "rpm", release)
-
-
-def _of_distribution(path: str, told: Mapping[str, str], kind: str, release: Mapping[str, str]) -> Package:
-    name, version, of = told["Package"], told["Version"], release.get("ID", "linux")
+def _package_of_dpkg(path: str, fields: Mapping[str, str], release: Mapping[str, str]) -> Package:
+    name, version, of = fields["Package"], fields["Version"], release.get("ID", "linux")
     distribution = quote(f"{of}-{release['VERSION_ID']}" if "VERSION_ID" in release else of)
-    arch = f"arch={told['Architecture']}&distro={distribution}"
+    arch = f"arch={fields['Architecture']}&distro={distribution}"
     where = path if "status.d/" in path else path.rpartition("/")[0]
-    return Package(f"pkg:{kind}/{of}/{quote(name, '')}@{quote(version, ':~')}?{arch}", where, name, version)
+    return Package(f"pkg:deb/{of}/{quote(name, '')}@{quote(version, ':~')}?{arch}", where, name, version)
 
 
 def _of_python(where: str, metadata: bytes) -> Iterator[Package]:

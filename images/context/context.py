@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from images.catalog.spec import ImageSpec
-from images.context import draft, verl_source
+from images.context import render, verl_source
 from images.context.staging import Staging
 from images.errors import ImageError
 from images.host import digests
 from images.host.paths import ENTRYPOINTS, STAGED, STEPS, TEMPLATES
+from images.pins import apt, locks
 
 PYCACHE = "__pycache__"
 PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
@@ -36,8 +37,7 @@ def stage(
     with Staging(folder, digests.at(STAGED / "digests.json"), staged_digests(folder)) as staging:
         for each in ("wheelhouse", "debs", "git"):
             staging.folder(each)
-        drafted = draft.of(spec, lock)
-        for name, text in drafted.texts.items():
+        for name, text in generated(spec, lock).items():
             staging.text(name, text)
         for step in STEPS:
             staging.file(f"steps/{step}", str(TEMPLATES / step))
@@ -45,11 +45,18 @@ def stage(
             staging.link(f"wheelhouse/{wheel.name}", wheel)
         if verl:
             verl_source.stage(verl, staging, "verl")
-        manifest = image_manifest(spec, base, _stage_toolkit(spec, staging, "toolkit"), drafted.revision)
+        manifest = image_manifest(spec, base, _stage_toolkit(spec, staging, "toolkit"), render.revision(spec))
         staging.text("toolkit/image.json", json.dumps(manifest, indent=1) + "\n")
         if told is not None:
             told.update(staging.inputs)
     return folder
+
+
+def generated(spec: ImageSpec, lock: Path | None = None) -> dict[str, str]:
+    """The generated files of the build context by name; ``lock`` takes the place of the variant's own."""
+    text = (lock or locks.path(spec.released)).read_text(encoding="utf-8")
+    rest, of_verl = locks.without(text, "verl")
+    return {"Dockerfile": render.dockerfile(spec), "apt.txt": apt.text(spec), "lock.txt": rest, "verl.txt": of_verl}
 
 
 def staged_digests(folder: Path) -> digests.Digests:

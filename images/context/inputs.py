@@ -22,9 +22,9 @@ from pathlib import Path
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, daemon_version
 from images.engine.daemon import find as image_of
+from images.host import checksum
 from images.host.digests import Digests
 from images.host.paths import BUILT
-from images.pins import wheel_file
 
 LABEL = "verljob.inputs"
 BASE, ENGINE, LABELS = "the base", "the engine", "the build's labels"
@@ -80,7 +80,7 @@ def changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
 
 
 def files(found: Mapping[str, str]) -> dict[str, str]:
-    """Of inputs the regular files of the context, each with its sha256 (a wheel: that of its table of contents)."""
+    """Of inputs the regular files of the context, each with its sha256."""
     told = {name: value.split(" ") for name, value in found.items() if name not in (BASE, ENGINE, LABELS)}
     return {name: words[2] for name, words in told.items() if stat.S_ISREG(int(words[0], 8))}
 
@@ -107,9 +107,4 @@ def _seen(path: str, known: Digests | None) -> str:
 
 
 def _content(path: str, state: os.stat_result, known: Digests | None) -> str:
-    # A wheel by its table of contents, which has the CRC-32 of each file in it: a millisecond where torch takes 200.
-    # What that does not tell apart, two wheels that differ in content and in no checksum, pip refuses to unpack, or
-    # somebody made on purpose: the lock's sha256 is there for that.
-    if path.endswith(".whl") and (table := wheel_file.directory(Path(path))):
-        return hashlib.sha256(table).hexdigest()
-    return known.of(path, state) if known else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return known.of(path, state) if known else checksum.of_file(Path(path))

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from images.engine import client_versions
 from images.errors import CommandFailed, EngineMissing
 from images.host.process import run
 
@@ -81,30 +78,23 @@ def on_path(environment: Mapping[str, str]) -> Iterator[str]:
 
 @lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
-    """The engine of this client, or why it is none; asked once a process, and not again while the client stays."""
-    if not (said := client_versions.known(client, os.environ)):
-        try:
-            said = _asked(client)
-        except CommandFailed as failure:
-            return None, str(failure)
-        client_versions.keep(client, os.environ, said)
-    version, buildx = said["version"], said["buildx"]
+    """The engine of this client, or the reason why it cannot build; asked once a process."""
+    try:
+        version, buildx = _version(client), _has_buildx(client)
+    except CommandFailed as failure:
+        return None, str(failure)
     major = version.split(".")[0]
     if buildx or (major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT):
         return Engine(client, version, buildx=buildx), ""
     return None, f"client {version} without the buildx plugin"
 
 
-def _asked(client: str) -> dict[str, Any]:
-    """Its version, and whether it has the buildx plugin."""
-    with ThreadPoolExecutor(1) as beside:
-        plugin = beside.submit(run, [client, "buildx", "version"], timeout_s=30)
-        version = _version(client)
+def _has_buildx(client: str) -> bool:
     try:
-        plugin.result()
+        run([client, "buildx", "version"], timeout_s=30)
     except CommandFailed:
-        return {"version": version, "buildx": False}
-    return {"version": version, "buildx": True}
+        return False
+    return True
 
 
 def _version(client: str) -> str:

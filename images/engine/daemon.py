@@ -1,37 +1,28 @@
-"""The daemon behind the docker client, and what each build asks it.
-
-A build asks over the daemon's socket by the standard library alone: docker-py and requests take longer to load than the
-engine takes for a one-line edit. Where DOCKER_HOST names another way than a socket of this machine, and for all that is
-asked more seldom, it is docker-py.
-"""
+"""The Docker daemon, through docker-py."""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
 
 from images.errors import EngineMissing, ImageError, NotBuilt
 
 if TYPE_CHECKING:
-    import docker
     from docker.models.images import Image
 
-SOCKET = "unix:///var/run/docker.sock"  # of docker's own clients where DOCKER_HOST says nothing
 TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """An image of this machine as the daemon describes it; docker-py's Image has the same under the same names."""
+    """An image of this machine as `docker image inspect` describes it."""
 
     attrs: Mapping[str, Any]
 
@@ -44,37 +35,37 @@ class Inspected:
         return [tag for tag in self.attrs.get("RepoTags") or [] if tag != "<none>:<none>"]
 
     def history(self) -> list[dict[str, Any]]:
-        """What made it, the last first."""
-        return list(_told("GET", f"/images/{self.id}/history"))
+        """The steps that made it, the newest first."""
+        return list(_call("history", self.id))
 
     def tag(self, reference: str) -> None:
-        """Give it a name more."""
-        _told("POST", f"/images/{self.id}/tag?{urlencode({'repo': reference})}")
+        """Add a name."""
+        _call("tag", self.id, reference)
 
 
 def find(reference: str) -> Inspected | None:
     """The image of this name or ID, if the daemon has it."""
-    status, said = _asked("GET", f"/images/{quote(reference, safe='/:@')}/json")
-    return None if status == HTTPStatus.NOT_FOUND else Inspected(_read(status, said))
+    try:
+        return Inspected(_call("inspect_image", reference))
+    except NotBuilt:
+        return None
 
 
 def get(reference: str) -> Inspected:
-    """The same; NotBuilt where there is none."""
-    if found := find(reference):
-        return found
-    raise NotBuilt(reference)
+    """The image of this name or ID; NotBuilt where there is none."""
+    return Inspected(_call("inspect_image", reference))
 
 
 @lru_cache(maxsize=1)
 def daemon_version() -> dict[str, Any]:
-    """What the daemon says of itself; asked once a process."""
-    return dict(_told("GET", "/version"))
+    """`docker version` of the daemon; asked once a process."""
+    return dict(_call("version"))
 
 
 @lru_cache(maxsize=1)
 def storage() -> Path:
-    """Where the daemon keeps its images; asked once a process, since it counts much else for the answer."""
-    return Path(_told("GET", "/info")["DockerRootDir"])
+    """The daemon's data root; asked once a process, since the daemon counts much else for `docker info`."""
+    return Path(_call("info")["DockerRootDir"])
 
 
 def architecture() -> str:
@@ -85,9 +76,6 @@ def architecture() -> str:
 @lru_cache(maxsize=1)
 def daemon() -> docker.DockerClient:
     """The daemon, through docker-py; EngineMissing when none answers."""
-    import docker
-    from docker.errors import DockerException
-
     try:
         client = docker.from_env(timeout=TIMEOUT_S)
         # requests would look for proxies and a .netrc at each request, which takes longer than the request.
@@ -103,45 +91,16 @@ def local(reference: str) -> Image:
     return daemon().images.get(get(reference).id)
 
 
-class _Connection(HTTPConnection):
-    """HTTP over a socket of this machine."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
-def _asked(verb: str, path: str) -> tuple[int, bytes]:
-    """Status and body of an answer, by the newest version of the API that the daemon has."""
-    host = os.environ.get("DOCKER_HOST") or SOCKET
-    if not host.startswith("unix://"):
-        api = daemon().api
-        answer = api.request(verb, f"{api.base_url}{path}", timeout=TIMEOUT_S)
-        return answer.status_code, answer.content
-    connection = _Connection(host.removeprefix("unix://"))
+def _call(name: str, *arguments: str) -> Any:
+    """The answer of a method of docker-py's low-level client."""
     try:
-        connection.request(verb, path)
-        response = connection.getresponse()
-        return response.status, response.read()
-    except (OSError, HTTPException) as silence:
+        return getattr(daemon().api, name)(*arguments)
+    except ImageNotFound as absent:
+        raise NotBuilt(arguments[0]) from absent
+    except APIError as error:
+        raise ImageError(f"the Docker daemon answered {error.status_code}: {str(error.explanation)[:500]}") from error
+    except RequestException as silence:
         raise _missing(silence) from silence
-    finally:
-        connection.close()
-
-
-def _told(verb: str, path: str) -> Any:
-    return _read(*_asked(verb, path))
-
-
-def _read(status: int, said: bytes) -> Any:
-    if status >= HTTPStatus.BAD_REQUEST:
-        raise ImageError(f"the Docker daemon answered {status}: {said.decode(errors='replace').strip()[:500]}")
-    return json.loads(said) if said.strip() else None
 
 
 def _missing(silence: Exception) -> EngineMissing:

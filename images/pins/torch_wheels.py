@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from email.parser import HeaderParser
 from functools import lru_cache
@@ -20,7 +21,6 @@ from images.errors import CommandFailed, TorchUnavailable
 from images.host import checksum, digests
 from images.host.paths import TORCH_PINS
 from images.host.process import run
-from images.pins import wheel_file
 
 PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CUDA_REQUIREMENTS = ("nvidia-", "cuda-", "triton")
@@ -110,7 +110,9 @@ def wheel_requirements(wheel: Path) -> list[str]:
 
 @lru_cache(maxsize=32)
 def _requirements(wheel: Path, *_identity: int) -> list[str]:
-    return HeaderParser().parsestr(wheel_file.metadata(wheel).decode("utf-8")).get_all("Requires-Dist", [])
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return HeaderParser().parsestr(archive.read(name).decode("utf-8")).get_all("Requires-Dist", [])
 
 
 def _verified(wheel: Path, cache: Path) -> Path:

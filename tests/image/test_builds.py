@@ -18,11 +18,12 @@ from packaging.utils import canonicalize_name
 
 from images.builds import build, build_all
 from images.builds.site import Site
+from images.catalog import compatibility
 from images.catalog.catalog import Catalog
 from images.catalog.spec import ImageSpec
 from images.contents import diff
 from images.contents.table import space
-from images.context import draft, verl_source
+from images.context import verl_source
 from images.context.inputs import LABEL
 from images.engine import base_image
 from images.engine.client import choose
@@ -135,7 +136,7 @@ def test_a_build_of_the_same_bytes_is_told_of_and_known_again(daemon: DockerClie
 def test_a_pins_bump_runs_only_the_steps_that_name_it_and_what_follows(
     pin: str, idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft, "refuse_impossible", lambda _: None)  # there is no such version of anything
+    monkeypatch.setattr(compatibility, "refuse_impossible", lambda _: None)  # there is no such version of anything
     before, _ = built(CPU, idle_base)
     spec, lines = bumped(pin, tmp_path)
     after, _ = built(spec, idle_base, lines)
@@ -241,7 +242,7 @@ def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_ti
 
 
 def test_two_images_differ_in_what_was_changed(idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft, "refuse_impossible", lambda _: None)
+    monkeypatch.setattr(compatibility, "refuse_impossible", lambda _: None)
     built(CPU, idle_base)
     other, (spec, lines) = "verljob-test-builds:other", bumped("ray", tmp_path)
     build.build(spec, Site.here(), [other], from_base=idle_base, lock=lines, progress=Heard())

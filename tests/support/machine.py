@@ -38,7 +38,8 @@ while :; do sleep 0.1; done""",
 
 
 VENV_PYTHON = """[[ $* != "-S -c "* ]] || exit 0
-[[ $1 == -m ]] && shift || [[ $1 != */start.py ]] || set -- invoke "${@:2}"
+[[ $1 != -m ]] || shift
+[[ $1 != invoke || $2 != --search-root ]] || set -- invoke "${@:4}"
 echo "$*" >> "$FAKE_LOG"
 [[ $1 != invoke ]] || { [[ -z ${FAKE_LASTS:-} ]] || sleep 30 & wait; exit "${FAKE_CODE:-0}"; }"""
 

@@ -58,39 +58,9 @@ def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None
     assert told in " ".join(shown.split())
 
 
-@pytest.mark.parametrize(
-    ("call", "unused"),
-    [
-        (
-            "docs_tables.filled(images_catalog.Catalog.read())",
-            {"docker", "requests", "images.builds.build", "slurm.testbed"},
-        ),
-        ("slurm_explain.explain", {"docker", "jinja2", "images.catalog.catalog", "slurm.testbed"}),
-        (
-            "images_request.Order.of",
-            {
-                "docker",
-                "jinja2",
-                "rich",
-                "spdx_tools",
-                "images.export.export",
-                "images.registry.push",
-                "slurm.jobs.check",
-            },
-        ),
-    ],
-)
-def test_a_task_loads_what_it_uses(call: str, unused: set[str]) -> None:
-    """A module that was found and not run has no name of its own yet."""
-    script = f"import sys; from tasks import *; {call}; print(*(name for name, each in sys.modules.items() if LAZY))"
-    script = script.replace("LAZY", "type(each).__name__ != '_LazyModule'")
-    loaded = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+def test_a_suite_that_is_none_ends_the_tests_and_those_that_there_are_are_named() -> None:
+    argv = [sys.executable, "-m", "invoke", "test", "--only", "lint,imgae"]
+    done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
-    assert not unused & set(loaded.stdout.split())
-
-
-def test_what_a_module_imports_is_there_at_once_since_threads_may_use_it_first() -> None:
-    script = "import sys, tasks; tasks.build_all.build_all; print(type(sys.modules['images.context.context']).__name__)"
-    loaded = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-
-    assert loaded.stdout.strip() == "module"
+    assert done.returncode == 2
+    assert "There is no suite imgae; there are lint, unit, shell, image, cluster." in done.stderr

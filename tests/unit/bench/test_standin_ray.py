@@ -21,7 +21,7 @@ TIMES = {"STANDIN_RAY_HEAD_S": "0.4", "STANDIN_RAY_GCS_S": "0.2", "STANDIN_RAY_J
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "ray.py").symlink_to(CHECKOUT / "bench" / "standin_ray.py")
+    (tmp_path / "ray.py").symlink_to(CHECKOUT / "bench" / "launch" / "standin_ray.py")
     path = f"{tmp_path}:{CHECKOUT / 'entrypoints'}"
     return {"PATH": os.environ["PATH"], "PYTHONPATH": path, "TMPDIR": str(tmp_path), **TIMES}
 

@@ -121,7 +121,7 @@ def test_the_toolkits_revision_changes_with_a_byte_and_not_with_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
-    monkeypatch.setattr(context, "ROOT", tmp_path)
+    monkeypatch.setattr(context, "ENTRYPOINTS", tmp_path / "entrypoints")
     shutil.copytree(TOOLKIT, tmp_path / "entrypoints")
     edited = tmp_path / "entrypoints/verl_node/__main__.py"
 

@@ -104,7 +104,7 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's entrypoints, of which digests are remembered though they were written just now."""
     monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
     shutil.copytree(ENTRYPOINTS, tmp_path / "entrypoints")
-    monkeypatch.setattr(context, "ROOT", tmp_path)
+    monkeypatch.setattr(context, "ENTRYPOINTS", tmp_path / "entrypoints")
     monkeypatch.setattr(digests, "RACY_NS", -(10**12))
     return tmp_path / "entrypoints"
 

@@ -153,11 +153,11 @@ from verl_node.supervision import process_tree
 orphan = os.fork()
 if orphan == 0:
     os._exit(3)
-while not (seen := tree.reap_orphans(set(), 0)):
+while not (seen := process_tree.reap_orphans(set(), 0)):
     time.sleep(0.01)
 assert seen == orphan, seen
-assert tree.reap_orphans({orphan}, orphan) == 0
-assert tree.reap_orphans(set(), orphan) == 0
+assert process_tree.reap_orphans({orphan}, orphan) == 0
+assert process_tree.reap_orphans(set(), orphan) == 0
 try:
     os.waitpid(orphan, 0)
 except ChildProcessError:
