@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from invoke import Collection, Context, Exit, task
 
 from images.builds import build as images_build
-from images.builds import build_all, scheduler, site_settings
+from images.builds import build_all, site_settings
 from images.builds import build_request as images_request
 from images.builds import make_bundle as images_bundle
 from images.builds import prune as images_prune
@@ -164,7 +164,7 @@ def build_image(
     variant: str = "",
     rollout: str = "",
     all: bool = False,
-    jobs: int = scheduler.JOBS,
+    jobs: int = build_all.JOBS,
     anyway: bool = False,
     progress: str = "auto",
     tag: str = "",
@@ -199,7 +199,7 @@ def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoRetu
     """Build a platform, or all; 1 where one failed."""
     catalog = images_catalog.Catalog.read()
     outcomes = build_all.build_all(build_all.buildable(catalog.of(platform)), site, catalog, **settings)
-    say(scheduler.summary(outcomes))
+    say(build_all.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.images.sides import plain
-from images.builds import scheduler
+from images.builds import build_all
 from images.engine import base_image
 from images.engine.client import choose
 from images.host.streams import Running
@@ -20,7 +20,7 @@ LENGTHS = (1, 1, 1, 1, 1, 4)  # of builds that go on at once
 
 def together(runs: int) -> None:
     """Builds at once against what they must take: the longest alone, or all CPU seconds over the cores."""
-    at_once("work, two at a time", "i=0; while [ $i -lt {n}000000 ]; do i=$((i+1)); done", scheduler.JOBS, runs)
+    at_once("work, two at a time", "i=0; while [ $i -lt {n}000000 ]; do i=$((i+1)); done", build_all.JOBS, runs)
     at_once("waiting, all at a time", "sleep {n}", len(LENGTHS), runs)
 
 
@@ -45,9 +45,9 @@ def at_once(what: str, step: str, jobs: int, runs: int) -> None:
                 one(number)
                 alone.append(time.monotonic() - begun)
             bound = max([*alone, (_busy_s() - busy_s) / (os.cpu_count() or 1)])
-            targets = [scheduler.Target(str(each), partial(one, each), {}, alone[each]) for each in range(len(LENGTHS))]
+            targets = [build_all.Target(str(each), partial(one, each), {}, alone[each]) for each in range(len(LENGTHS))]
             begun = time.monotonic()
-            scheduler.run(targets, jobs)
+            build_all.run(targets, jobs)
             wall.append(time.monotonic() - begun)
             least.append(bound)
             ratios.append(wall[-1] / bound)

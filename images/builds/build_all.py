@@ -1,12 +1,14 @@
-"""Building many variants at once."""
+"""Builds many variants: downloads bases and wheels once, then builds in a thread pool, longest first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import partial
 
-from images.builds import scheduler
 from images.builds.build import base_of, build, torch_of
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
@@ -18,7 +20,31 @@ from images.host.streams import Running
 from images.report import progress as displays
 from images.report import store
 
+JOBS = 2
 UNKNOWN_S = 150.0  # verl.cpu from its packages on, docs/benchmarks.md
+
+
+@dataclass(frozen=True)
+class Target:
+    """One build and its downloads; targets with a download of the same name share it.
+
+    The target with the largest ``expected_s`` (seconds) starts first: one that starts last is waited for alone.
+    """
+
+    name: str
+    make: Callable[[], str]
+    downloads: Mapping[str, Callable[[], object]]
+    expected_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The ID of a target's image, or the error in its place."""
+
+    name: str
+    image_id: str
+    error: ImageError | None
+    seconds: float
 
 
 def build_all(
@@ -26,48 +52,106 @@ def build_all(
     site: Site,
     catalog: Catalog,
     *,
-    jobs: int = scheduler.JOBS,
+    jobs: int = JOBS,
     anyway: bool = False,
     same_bytes: bool = False,
     progress: str = "auto",
-) -> list[scheduler.Outcome]:
-    """Build the variants, at most ``jobs`` at a time; what several of them need is fetched once.
+) -> list[Outcome]:
+    """Build the variants, at most ``jobs`` at a time.
 
-    Equal steps of builds that go on at the same time are run once by BuildKit itself.
+    BuildKit itself runs equal steps of simultaneous builds once.
     """
     running, engine = Running(), choose()
     tags = {spec.variant: catalog.names(spec) for spec in specs}
     display = displays.choose(progress, [tags[spec.variant][0] for spec in specs])
 
-    def target(spec: ImageSpec) -> scheduler.Target:
+    def target(spec: ImageSpec) -> Target:
+        names = tags[spec.variant]
         make = partial(
-            build,
-            spec,
-            site,
-            tags[spec.variant],
-            anyway=anyway,
-            same_bytes=same_bytes,
-            progress=display,
-            running=running,
+            build, spec, site, names, anyway=anyway, same_bytes=same_bytes, progress=display, running=running
         )
-        name = tags[spec.variant][0]
-        return scheduler.Target(name, make, needs(spec, site, engine), expected_s(spec, name))
+        return Target(names[0], make, downloads(spec, site, engine), expected_s(spec, names[0]))
 
-    def over(outcome: scheduler.Outcome) -> None:
+    def over(outcome: Outcome) -> None:
         if outcome.error:
             display.end(outcome.name, f"FAILED: {outcome.error}")
 
     with display:
-        return scheduler.run([target(spec) for spec in specs], jobs, over=over, end=running.end)
+        return run([target(spec) for spec in specs], jobs, over=over, end=running.end)
+
+
+def run(
+    targets: Sequence[Target],
+    jobs: int = JOBS,
+    *,
+    over: Callable[[Outcome], None] = lambda _: None,
+    end: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Download and build, at most ``jobs`` things at a time; return the outcomes in the order of ``targets``.
+
+    A failed download fails only the targets that need it. ``over`` is called with each outcome, from any thread. An
+    ImageError is an outcome; for anything else, KeyboardInterrupt too, nothing more starts, ``end`` is called to end
+    the running builds, and it is raised.
+    """
+    if jobs < 1:
+        raise ImageError(f"--jobs={jobs}: at least one build must go on at a time.")
+    wanted = {name: make for target in targets for name, make in target.downloads.items()}
+    longest_first = sorted(targets, key=lambda target: -target.expected_s)
+    pool = ThreadPoolExecutor(jobs, thread_name_prefix="build")
+    try:
+        failures = dict(zip(wanted, pool.map(_failure, wanted.values())))
+        futures = {target.name: pool.submit(_outcome, target, failures, over) for target in longest_first}
+        wait(futures.values(), return_when=FIRST_EXCEPTION)
+        for future in futures.values():
+            if future.done():
+                future.result()  # raises what was no outcome
+        return [futures[target.name].result() for target in targets]
+    except BaseException:
+        end()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _failure(download: Callable[[], object]) -> ImageError | None:
+    try:
+        download()
+    except ImageError as error:
+        return error
+    return None
+
+
+def _outcome(target: Target, failures: Mapping[str, ImageError | None], over: Callable[[Outcome], None]) -> Outcome:
+    begun, image_id = time.monotonic(), ""
+    failure = next(filter(None, (failures[name] for name in target.downloads)), None)
+    if failure is None:
+        try:
+            image_id = target.make()
+        except ImageError as error:
+            failure = error
+    outcome = Outcome(target.name, image_id, failure, time.monotonic() - begun)
+    over(outcome)
+    return outcome
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """A line for each target, failures last."""
+    width = max((len(each.name) for each in outcomes), default=0)
+    lines = []
+    for each in sorted(outcomes, key=lambda outcome: outcome.error is not None):
+        result = f"FAILED: {str(each.error).splitlines()[0][:160]}" if each.error else each.image_id
+        lines.append(f"{each.name:{width}}  {each.seconds:6.1f} s  {result}")
+    built = sum(each.error is None for each in outcomes)
+    return "\n".join([*lines, f"{built} of {len(outcomes)} images are there"])
 
 
 def buildable(specs: Sequence[ImageSpec]) -> list[ImageSpec]:
-    """Those for the processor for which the engine builds."""
+    """The variants for the processor for which the engine builds."""
     return [spec for spec in specs if spec.architecture == architecture()]
 
 
-def needs(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:
-    """What a variant's build fetches before it begins, by a name that is the same for all that need the same."""
+def downloads(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:
+    """The downloads of a variant's build by name; equal names are the same download."""
     found: dict[str, Callable[[], object]] = {f"base {spec.base}": partial(base_of, spec, engine, "", site)}
     if "torch" in spec.installs:
         found[f"torch {spec.installs['torch']} for Python {spec.python}"] = partial(torch_of, spec, site)
@@ -75,12 +159,12 @@ def needs(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[],
 
 
 def expected_s(spec: ImageSpec, name: str) -> float:
-    """What the last build of a name took; where there was none, a guess that compiling takes longer than all else."""
+    """Seconds of the last build of this name; without one, compiling is taken to last longer than all else."""
     last = store.read(name)
     return float(last["seconds"]) if last else math.inf if spec.replaces else UNKNOWN_S
 
 
 def refuse_alone(**flags: object) -> None:
-    """ImageError where a flag is given that means one image."""
+    """ImageError where a flag is given that is for one image."""
     if given := [name for name, value in flags.items() if value]:
         raise ImageError(f"--{given[0]} is for one image: leave it out, or name the image in place of --all")

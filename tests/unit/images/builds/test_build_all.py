@@ -1,4 +1,4 @@
-"""Targets wait for what they need, share it, and fail alone."""
+"""Targets share downloads, run in a thread pool, and fail alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from images.builds.scheduler import Outcome, Target, run, summary
+from images.builds.build_all import Outcome, Target, run, summary
 from images.errors import ImageError
 
 
@@ -58,25 +58,7 @@ def test_a_failure_stops_nothing_else_and_a_failed_need_only_those_that_need_it(
     assert sorted(heard) == ["bad", "good", "orphan"]
 
 
-def test_a_target_begins_as_soon_as_its_own_need_is_there() -> None:
-    begun, slow = threading.Event(), threading.Event()
-
-    def early() -> str:
-        begun.set()
-        slow.set()
-        return "early"
-
-    targets = [
-        Target("late", lambda: "late", {"slow": lambda: slow.wait(10)}),
-        Target("early", early, {"fast": nothing}),
-    ]
-
-    run(targets, 2)
-
-    assert begun.is_set()
-
-
-def test_the_longest_is_begun_first_and_what_it_needs_before_it() -> None:
+def test_downloads_come_first_then_the_longest_target() -> None:
     order: list[str] = []
 
     def named(name: str) -> Callable[[], str]:
@@ -90,7 +72,7 @@ def test_the_longest_is_begun_first_and_what_it_needs_before_it() -> None:
     ]
 
     assert [each.image_id for each in run(targets, 1)] == ["short", "ready", "long", "middle"]
-    assert order == ["base", "long", "ready", "middle", "small base", "short"]
+    assert order == ["small base", "base", "long", "ready", "middle", "short"]
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
