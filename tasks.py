@@ -277,10 +277,8 @@ def _attest(uploaded: Mapping[str, str], key: str) -> None:
 @task(
     name="export",
     help={
-        "format": "by comma: docker-archive, oci-archive, squashfs, apptainer, bake",
+        "format": "by comma: docker-archive, oci-archive, squashfs",
         "image": "an image of this machine in place of what build names",
-        "base": "another base, for apptainer and bake",
-        "wheelhouse": "folder with torch's CPU wheel, for apptainer and bake",
         "output": "a folder in place of .build/export/VARIANT",
     },
 )
@@ -292,18 +290,14 @@ def export_image(
     variant: str = "",
     rollout: str = "",
     image: str = "",
-    base: str = "",
-    wheelhouse: str = "",
     output: str = "",
 ) -> None:
-    """Write an image as files that other tools take, checked to hold what it holds, and print their names."""
+    """Write an image as files that other tools take, and print their names."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        spec, asked = catalog.find(platform, variant, rollout), images_export.formats(format)
+        spec, formats = catalog.find(platform, variant, rollout), images_export.parse_formats(format)
         folder = Path(output) if output else paths.EXPORTS / spec.variant
-        image = image or catalog.names(spec)[0]
-        request = images_export.Request(spec, asked, image, base, folder)
-        for path in images_export.export(request, images_site.Site.here(wheelhouse=wheelhouse)):
+        for path in images_export.export(image or catalog.names(spec)[0], formats, folder):
             say(str(path))
 
 

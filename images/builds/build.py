@@ -69,7 +69,7 @@ def build(
         if bundle:
             bundle.lay_out(folder)
             told.clear()  # it is looked at anew
-        facts = labels.told(reference, below, folder)
+        facts = labels.build_labels(reference, below, folder)
         making = Making(spec, engine, reference, below, tags, folder, facts, builder, told)
         if not anyway and (image := inputs.find(making.key)):
             return _unchanged(image, tags, progress)

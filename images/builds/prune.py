@@ -14,8 +14,8 @@ from typing import Any
 from docker.models.images import Image
 
 from images.catalog.catalog import Catalog
+from images.context.dockerfile import parse_steps
 from images.context.render import dockerfile
-from images.context.steps import parse
 from images.engine.client import choose
 from images.engine.daemon import daemon
 from images.host.process import run
@@ -44,7 +44,7 @@ def find(catalog: Catalog, label: str = LABEL) -> Old:
     commands = {
         _plain(step.text)
         for spec in catalog.variants.values()
-        for step in parse(dockerfile(spec))
+        for step in parse_steps(dockerfile(spec))
         if step.name == "RUN"
     }
     return Old(old_images(images, current, used), old_cache(daemon().df().get("BuildCache") or [], commands))

@@ -57,12 +57,12 @@ def of_folders(folders: list[Path]) -> Tree:
     """
     is_root = os.geteuid() == 0
     found = rootfs.everything("", [str(each) for each in folders])
-    return {path: _placed(place, is_root) for path, place, _ in found if not _is_engines(path)}
+    return {path: _placed(place, is_root) for path, place, _ in found if not is_engines(path)}
 
 
 def of_export(archive: tarfile.TarFile) -> Tree:
     """The tree of one archive of a whole file system, which may be a stream."""
-    return {path: entry for path, _, entry in _members(archive, {}) if not _is_engines(path)}
+    return {path: entry for path, _, entry in _members(archive, {}) if not is_engines(path)}
 
 
 def _placed(place: str, is_root: bool) -> Entry:
@@ -101,5 +101,6 @@ def _packed(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
     return Entry(kind, mode, (member.uid, member.gid), holds, member.size if kind == FILE else 0)
 
 
-def _is_engines(path: str) -> bool:
+def is_engines(path: str) -> bool:
+    """Whether the engine fills this path when it starts a container."""
     return path.startswith(tuple(f"{each}/" for each in OF_THE_ENGINE)) or path in OF_THE_ENGINE

@@ -16,20 +16,20 @@ from images.engine.daemon import Inspected
 OCI = "org.opencontainers.image"
 
 
-def told(reference: str, base: Inspected, folder: Path) -> dict[str, str]:
-    """The base that the image of this context stands on, as this machine has it, and the toolkit in it."""
-    found = {**portable(reference, folder), "verljob.base.id": str(base.id)}
+def build_labels(reference: str, base: Inspected, folder: Path) -> dict[str, str]:
+    """Labels of the base as this machine has it, and of the toolkit in the build context ``folder``."""
+    manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
+    found = {
+        "verljob.base": reference,
+        f"{OCI}.base.name": reference,
+        "verljob.toolkit": manifest["toolkit"],
+        "verljob.base.id": str(base.id),
+    }
     for pulled in (base.attrs.get("RepoDigests") or [])[:1]:
         found[f"{OCI}.base.digest"] = pulled.partition("@")[2]
     if (time_s := given_time_s()) is not None:  # any other time would make each build another image
         found[f"{OCI}.created"] = datetime.fromtimestamp(time_s, timezone.utc).isoformat()
     return found
-
-
-def portable(reference: str, folder: Path) -> dict[str, str]:
-    """What is known where the base is not on this machine, too."""
-    manifest = json.loads((folder / "toolkit/image.json").read_text(encoding="utf-8"))
-    return {"verljob.base": reference, f"{OCI}.base.name": reference, "verljob.toolkit": manifest["toolkit"]}
 
 
 def flags(labels: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from images.context.instructions import STEPS, parse, steps
+from images.context.dockerfile import STEPS, parse, steps
 
 NAMED = re.compile(r"#(\d+) \[(?:(\S.*?) +| *)(\d+)/(\d+)\] (.+)")  # the index is padded from 10 steps on
 OTHER = re.compile(r"#(\d+) (\[internal\] .+|exporting to .+)")

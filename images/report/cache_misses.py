@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from images.context.dockerfile import Instruction, parse, steps
 from images.context.inputs import BASE, changed
-from images.context.instructions import Instruction, parse, steps
 
 FIRST = "first build of this name here"
 EVICTED = "its layer was not in the cache: pruned, or built with another engine"

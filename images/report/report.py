@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from images.contents import layer_sizes
-from images.context.instructions import STEPS, final_stage, parse, steps
+from images.context.dockerfile import STEPS, final_stage, parse, steps
 from images.engine.daemon import Inspected
 from images.report import cache_misses
 from images.report.build_log import BuildLog

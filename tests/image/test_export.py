@@ -14,19 +14,16 @@ from docker import DockerClient
 from docker.models.images import Image
 
 from images.builds import prune
-from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.contents import filesystem
 from images.contents.tree import differences
 from images.engine import base_image
 from images.engine.client import choose
-from images.errors import DiskTooSmall, ImageError
-from images.export import export, pseudo_files
-from images.export.export import Request
+from images.errors import DiskTooSmall, ImageError, ToolMissing
+from images.export import export
 from images.host.process import run
 from tests.support.paths import CHECKOUT
 
-SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-export:1"
 LABEL = "verljob.test-export"
 DOCKERFILE = """
@@ -69,22 +66,22 @@ def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def test_archives_and_squashfs_hold_one_file_system(image: Image, tmp_path: Path) -> None:
-    asked = Request(SPEC, ["docker-archive", "oci-archive", "squashfs"], NAME, "", tmp_path)
+    docker, oci, squash = export.export(NAME, ["docker-archive", "oci-archive", "squashfs"], tmp_path / "files")
 
-    docker, oci, squash = export.export(asked, Site())
-
-    assert sorted(tmp_path.iterdir()) == sorted([docker, oci, squash])
+    assert sorted((tmp_path / "files").iterdir()) == sorted([docker, oci, squash])
     tree = filesystem.of_archive(docker)
     assert len(tree) > 1000
     assert tree["opt/a/one"].holds != tree["opt/a/hard"].holds
     assert "etc/motd" not in tree
     assert differences(tree, filesystem.of_archive(oci)) == []
-    differing = [line.partition(": ")[0] for line in differences(tree, pseudo_files.read(squash))]
+    run(["unsquashfs", "-quiet", "-no-progress", "-dest", str(tmp_path / "tree"), str(squash)])
+    own = {path: entry for path, entry in tree.items() if not filesystem.is_engines(path)}
+    differing = [line.partition(": ")[0] for line in differences(own, filesystem.of_folders([tmp_path / "tree"]))]
     assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
 
 
 def test_an_oci_archive_goes_where_it_is_taken_and_starts_as_the_image_does(small: Image, tmp_path: Path) -> None:
-    (archive,) = export.export(Request(SPEC, ["oci-archive"], SMALL, "", tmp_path), Site())
+    (archive,) = export.export(SMALL, ["oci-archive"], tmp_path)
 
     with tarfile.open(archive) as packed:
         (manifest,) = json.loads(packed.extractfile("index.json").read())["manifests"]  # type: ignore[union-attr]
@@ -96,44 +93,40 @@ def test_an_oci_archive_goes_where_it_is_taken_and_starts_as_the_image_does(smal
 
 
 def test_an_archive_comes_back_as_the_image_that_it_was(small: Image, daemon: DockerClient, tmp_path: Path) -> None:
-    (archive,) = export.export(Request(SPEC, ["docker-archive"], SMALL, "", tmp_path), Site())
+    (archive,) = export.export(SMALL, ["docker-archive"], tmp_path)
     daemon.images.remove(SMALL)
 
     assert run([choose().client, "load", "--input", str(archive)]).split()[-1] == SMALL
     assert daemon.images.get(SMALL).id == small.id
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(small: Image, tmp_path: Path) -> None:
-    large = Image({**small.attrs, "Size": 20 * 10**9}, small.client)
-
-    with pytest.raises(DiskTooSmall, match=r"as squashfs takes about 50\.0 GB in .*, and 0\.1 GB"):
-        export.archives(large, SMALL, ["squashfs"], tmp_path, free=lambda _: 100_000_000)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_squashfs_that_came_out_otherwise_gets_no_name(
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
     small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pseudo_files.read
-    monkeypatch.setattr(pseudo_files, "read", lambda path: {**read(path), "more": read(path)["file"]})
+    large = Image({**small.attrs, "Size": 20 * 10**9}, small.client)
+    monkeypatch.setattr(export, "local", lambda _: large)
 
-    with pytest.raises(ImageError, match=r"1 paths other than in verljob-test-export:small:\nmore: missing \|"):
-        export.archives(small, SMALL, ["squashfs"], tmp_path)
+    with pytest.raises(DiskTooSmall, match=r"as squashfs takes about 20\.0 GB in .*, and 0\.1 GB"):
+        list(export.export(SMALL, ["squashfs"], tmp_path, free=lambda _: 100_000_000))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_definition_and_a_bake_file_lie_beside_the_context_that_they_take(tmp_path: Path) -> None:
-    invoke = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "export", "--format", "apptainer,bake"]
+def test_a_format_that_fails_leaves_those_before_it_and_no_part_of_its_own(
+    small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
 
-    said = run([*invoke, "--platform", "rocm", "--output", str(tmp_path), "--base", "mirror.example/rocm:1"])
+    with pytest.raises(ToolMissing, match="mksquashfs"):
+        list(export.export(SMALL, ["docker-archive", "squashfs"], tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["verljob-test-export-small.docker.tar"]
 
-    definition, bake = (Path(line) for line in said.splitlines())
-    assert definition.name == "verl.rocm-0.4.1-rocm6.2.def"
-    target = json.loads(bake.read_text())["target"]["rocm6-2"]
-    assert (tmp_path / target["context"] / "toolkit/entrypoint.sh").is_file()
-    assert all((tmp_path / each.partition("src=")[2]).is_file() for each in target["secret"])
-    assert target["args"] == {"BASE": "mirror.example/rocm:1"}
-    assert "From: mirror.example/rocm:1" in definition.read_text()
+
+@pytest.mark.parametrize(
+    ("formats", "told"), [("bake", "bake is no longer written.*squashfs"), ("zip", "no format 'zip'; there are")]
+)
+def test_a_format_that_there_is_not_is_refused(formats: str, told: str) -> None:
+    with pytest.raises(ImageError, match=told):
+        export.parse_formats(formats)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class Ground:
         secret = self.folder / "pip"
         secret.write_text("[global]\n")
         return [
-            *labels.flags(labels.told(self.base, get(self.base), folder)),
+            *labels.flags(labels.build_labels(self.base, get(self.base), folder)),
             "--secret",
             f"id=pip,src={secret}",
             str(folder),

@@ -27,7 +27,7 @@ def flags(name: str) -> set[str]:
         ("bundle", {"variant", "output", "base", "site"}),
         ("render", {"platform", "variant", "stdout"}),
         ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
-        ("export", {"format", "platform", "variant", "rollout", "image", "base", "wheelhouse", "output"}),
+        ("export", {"format", "platform", "variant", "rollout", "image", "output"}),
         ("prune", {"yes"}),
         ("sbom", {"image", "output"}),
         ("verify", {"image", "key"}),

@@ -51,7 +51,7 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    facts = labels.told("a:1", BASE, tmp_path)
+    facts = labels.build_labels("a:1", BASE, tmp_path)
     making = Making(CPU, ENGINE, "a:1", BASE, ["n:1", "n:2"], tmp_path, facts, "docker")
     argv = making.argv(["--secret", "id=pip,src=x", *labels.flags(facts)])
 
@@ -71,7 +71,7 @@ def test_the_time_of_creation_is_a_label_only_where_it_is_the_same_for_every_bui
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
-    assert labels.told("a:1", BASE, tmp_path)["org.opencontainers.image.created"] == "2023-11-14T22:13:20+00:00"
+    assert labels.build_labels("a:1", BASE, tmp_path)["org.opencontainers.image.created"] == "2023-11-14T22:13:20+00:00"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from images.catalog.catalog import Catalog
 from images.catalog.compatibility import refuse_impossible
 from images.context import context, inputs, verl_source
-from images.context.instructions import parse
+from images.context.dockerfile import parse
 from images.context.render import dockerfile
 from images.context.staging import Staging
 from images.errors import ImageError, Incompatible

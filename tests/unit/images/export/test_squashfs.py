@@ -1,49 +1,92 @@
-"""A squashfs of an image: its tree, what enroot reads of it, and that it is the same each time."""
+"""A squashfs holds the tree that the engine exports and what enroot reads, and is the same each time."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
+import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from docker.models.images import Image
 
+from images.contents import filesystem, rootfs
+from images.contents.tree import differences
 from images.errors import CommandFailed, ImageError
-from images.export import pseudo_files, squashfs
-from tests.support.archives import LAYERS, WANTED, held, layer, saved
+from images.export import squashfs
+from tests.support.archives import layer
+
+CONFIG = {"Env": ["A=1", "PATH=/x:/y"], "Entrypoint": ["/usr/bin/tini", "--"], "Cmd": ["node", "a b"]}
+CERTIFICATE = "/usr/share/ca-certificates/mozilla/NetLock_Arany_=Class_Gold=_F\u0151tan\u00fas\u00edtv\u00e1ny.crt"
+FILES = layer(
+    (".dockerenv", ""),
+    ("dev/", ""),
+    ("dev/console", ""),
+    ("etc/", ""),
+    ("etc/fstab", "the image's"),
+    ("opt/", ""),
+    ("opt/one", "one"),
+    ("opt/hard", "=opt/one"),
+    ("opt/certificate", f"->{CERTIFICATE}"),
+    (f"opt/{'long' * 30}", f"->/{'far' * 40}"),
+    ("opt/null", "null"),
+)
 
 
-def pack(folder: Path, *layers: bytes, created_s: int = 1) -> tuple[Path, Sequence[str]]:
-    target = folder / "image.sqsh"
-    target.unlink(missing_ok=True)
-    config = {"Env": ["A=1", "PATH=/x:/y"], "Entrypoint": ["/usr/bin/tini", "--"], "Cmd": ["node", "a b"]}
-    return target, squashfs.make(saved(folder, *layers), config, created_s, target)
+@pytest.fixture
+def image(monkeypatch: pytest.MonkeyPatch) -> Image:
+    @contextmanager
+    def exported(_: Image) -> Iterator[tarfile.TarFile]:
+        with tarfile.open(fileobj=io.BytesIO(FILES), mode="r|") as archive:
+            yield archive
+
+    monkeypatch.setattr(rootfs, "exported", exported)
+    return Image({"Id": "sha256:1", "Created": "2026-11-24T01:02:03.5Z", "Config": CONFIG})
 
 
-def test_a_squashfs_has_the_tree_and_what_enroot_reads_and_is_the_same_each_time(tmp_path: Path) -> None:
-    target, own = pack(tmp_path, *LAYERS)
-    first, second = target.read_bytes(), int(time.time())
+def unpacked(path: Path, folder: Path) -> Path:
+    subprocess.run(["unsquashfs", "-quiet", "-no-progress", "-dest", folder, path], check=True, capture_output=True)
+    return folder
 
-    tree = pseudo_files.read(target)
 
-    assert {path: each for path, each in tree.items() if path not in own} == WANTED
-    assert sorted(own) == ["etc", "etc/environment", "etc/fstab", "etc/rc"]
-    assert tree["etc/environment"].holds == held("A=1\nPATH=/x:/y\n")
+def test_it_has_the_tree_of_the_export_and_what_enroot_reads(image: Image, tmp_path: Path) -> None:
+    squashfs.make(image, tmp_path / "i.sqsh")
+
+    folder = unpacked(tmp_path / "i.sqsh", tmp_path / "tree")
+    with tarfile.open(fileobj=io.BytesIO(FILES)) as archive:
+        wanted = filesystem.of_export(archive)
+    differing = [line.partition(": ")[0] for line in differences(wanted, filesystem.of_folders([folder]))]
+    assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
+    assert (folder / "etc/environment").read_text() == "A=1\nPATH=/x:/y\n"
+    assert (folder / "etc/fstab").read_text() == ""
+    assert list((folder / "dev").iterdir()) == []
+    assert not (folder / ".dockerenv").exists()
+
+
+def test_a_links_target_keeps_its_slash(image: Image, tmp_path: Path) -> None:
+    """mksquashfs 4.5.1 drops it from one that is not ASCII or long, where the tar is PAX."""
+    squashfs.make(image, tmp_path / "i.sqsh")
+
+    folder = unpacked(tmp_path / "i.sqsh", tmp_path / "tree")
+    assert str((folder / "opt/certificate").readlink()) == CERTIFICATE
+    assert str((folder / f"opt/{'long' * 30}").readlink()).startswith("/far")
+
+
+def test_the_same_image_gives_the_same_bytes(image: Image, tmp_path: Path) -> None:
+    squashfs.make(image, tmp_path / "one.sqsh")
+    second = int(time.time())
     while int(time.time()) == second:  # the clock must tell another second
         time.sleep(0.05)
-    assert pack(tmp_path, *LAYERS)[0].read_bytes() == first
+    squashfs.make(image, tmp_path / "two.sqsh")
+
+    assert (tmp_path / "one.sqsh").read_bytes() == (tmp_path / "two.sqsh").read_bytes()
 
 
-def test_enroots_settings_take_the_place_of_the_images_own(tmp_path: Path) -> None:
-    target, own = pack(tmp_path, layer(("etc/", ""), ("etc/fstab", "the image's")))
-
-    assert pseudo_files.read(target)["etc/fstab"].holds == held("")
-    assert sorted(own) == ["etc/environment", "etc/fstab", "etc/rc"]
-
-
-def test_what_is_started_is_the_entrypoint_with_the_command_or_the_words_given(tmp_path: Path) -> None:
+def test_the_start_script_runs_the_entrypoint_with_the_command_or_the_words_given(tmp_path: Path) -> None:
     script = tmp_path / "rc"
     config = {"Entrypoint": ["echo", "a b"], "Cmd": ["node", "c  d"], "WorkingDir": str(tmp_path)}
     script.write_bytes(squashfs.settings(config)["etc/rc"])
@@ -53,13 +96,22 @@ def test_what_is_started_is_the_entrypoint_with_the_command_or_the_words_given(t
     assert b'set -- /bin/sh\nexec  "$@"' in squashfs.settings({})["etc/rc"]
 
 
-def test_a_packer_that_fails_ends_with_what_it_said(tmp_path: Path) -> None:
+def test_the_start_script_hands_over_to_the_file_by_which_pyxis_starts_a_container(tmp_path: Path) -> None:
+    (tmp_path / "rc.local").write_text('exec "$@"\n')
+    script = squashfs.settings(CONFIG)["etc/rc"].decode().replace("/etc/rc.local", str(tmp_path / "rc.local"))
+
+    assert subprocess.check_output(["sh", "-c", script, "rc", "echo", "x  y"], text=True) == "x  y\n"
+
+
+def test_a_packer_that_fails_ends_with_its_output(image: Image, tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match=r"mksquashfs.*ended with 1(?s:.)*Could not create destination file"):
-        squashfs.make(saved(tmp_path, *LAYERS), {}, 1, tmp_path / "no/such/place")
+        squashfs.make(image, tmp_path / "no/such/place")
 
 
-def test_a_missing_packer_is_said_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_packer_is_named_with_its_package(
+    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
 
     with pytest.raises(ImageError, match="mksquashfs is not on PATH: `apt-get install squashfs-tools`"):
-        squashfs.make(saved(tmp_path, *LAYERS), {}, 1, tmp_path / "x")
+        squashfs.make(image, tmp_path / "x")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from images.context.instructions import final_stage, parse, steps
+from images.context.dockerfile import final_stage, parse, parse_steps, steps
 from images.context.render import RENDERED
+from images.errors import ImageError
 
 TEXT = """\
 # a comment
@@ -24,6 +25,36 @@ RUN --mount=type=cache,target=/root/.cache --mount=type=bind,source=steps,target
     --mount=type=bind,from=one,source=/src,target=/src --mount=type=secret,id=ca true
 RUN --mount=target=/all true
 """
+WORDS = r"""# a comment
+ARG BASE=debian:12
+ARG UNUSED=1
+FROM ${BASE} AS first
+RUN --mount=type=cache,target=/c --mount=type=secret,id=pip \
+    echo one \
+    # said in between
+ && echo two
+
+FROM ${BASE}
+ENV A=1 B="two words" \
+    C="say \"so\""
+COPY some/ /where/
+CMD ["node"]
+"""
+
+
+def test_continued_lines_are_one_step_and_comments_none() -> None:
+    told = parse_steps(WORDS)
+
+    assert [step.name for step in told] == ["ARG", "ARG", "FROM", "RUN", "FROM", "ENV", "COPY", "CMD"]
+    assert " ".join(told[3].text.split()) == "echo one && echo two"
+    assert told[3].mounts == [{"type": "cache", "target": "/c"}, {"type": "secret", "id": "pip"}]
+    assert " ".join(told[5].text.split()) == 'A=1 B="two words" C="say \\"so\\""'
+    assert told[7].words == ["node"]
+
+
+def test_a_step_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(ImageError, match="says nothing: 'RUN'"):
+        parse_steps("RUN")
 
 
 def test_instructions_are_joined_and_belong_to_their_stage() -> None:

@@ -1,19 +1,47 @@
-"""A Dockerfile's instructions, each with what of the build context it reads: what may have made a step run again.
-
-images/context/steps.py reads the text; here it is told as an engine tells of it.
-"""
+"""Reads a Dockerfile, of as much of the language as our templates use (level 1.2): its steps and what each reads."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from images.context.steps import Step
-from images.context.steps import parse as parse_steps
+from images.errors import ImageError
 
+CONTINUED = re.compile(r"\\[ \t]*\n")
 STEPS = ("FROM", "RUN", "COPY", "ADD", "WORKDIR")  # what BuildKit counts; the others only change an image's settings
 SETTINGS = ("ARG", "ENV", "SHELL", "USER")  # what a RUN below them depends on
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction: its name in capitals, its --flags, and its words with continued lines made one."""
+
+    name: str
+    flags: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return " ".join((self.name, *self.flags, *self.text.split()))
+
+    @property
+    def alias(self) -> str:
+        """Of FROM: the name of the stage that it begins, if it has one."""
+        _, *named = self.words
+        return named[1] if len(named) == 2 and named[0].upper() == "AS" else ""
+
+    @property
+    def mounts(self) -> list[dict[str, str]]:
+        """The options of each --mount."""
+        options = [flag.partition("=")[2].split(",") for flag in self.flags if flag.startswith("--mount=")]
+        return [dict(each.partition("=")[::2] for each in mount) for mount in options]
+
+    @property
+    def words(self) -> list[str]:
+        """A list in JSON, or what stands between blanks."""
+        return [str(word) for word in json.loads(self.text)] if self.text.startswith("[") else self.text.split()
 
 
 @dataclass(frozen=True)
@@ -57,6 +85,24 @@ def final_stage(instructions: Sequence[Instruction]) -> str:
 def steps(instructions: Sequence[Instruction], stage: str) -> list[Instruction]:
     """The instructions of a stage that BuildKit counts."""
     return [each for each in instructions if each.stage == stage and each.is_step]
+
+
+def parse_steps(text: str) -> list[Step]:
+    """Every step, in order; comments and empty lines are none, also between continued lines."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    joined = CONTINUED.sub("", "\n".join(lines) + "\n")
+    return [_step(line) for line in joined.splitlines()]
+
+
+def _step(line: str) -> Step:
+    name, _, rest = line.strip().partition(" ")
+    flags = []
+    while found := re.match(r"\s*(--\S+)\s+", rest):
+        flags.append(found[1])
+        rest = rest[found.end() :]
+    if not rest.strip():
+        raise ImageError(f"a Dockerfile's step says nothing: {line[:80]!r}")
+    return Step(name.upper(), tuple(flags), rest.strip())
 
 
 def _reads(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
