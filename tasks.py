@@ -110,9 +110,9 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
             say("\n".join(map(str, written)))
 
 
-@task(name="lock", help={"variant": "one cell; all of them without it"})
+@task(name="lock", help={"variant": "one variant; all of them without it"})
 def lock_variant(_: Context, variant: str = "") -> None:
-    """Resolve again what the packages of a cell, or of all, pull, after a pin changed; needs a package index."""
+    """Resolve again what the packages of a variant, or of all, pull, after a pin changed; needs a package index."""
     with reported():
         catalog = images_catalog.Catalog.read()
         chosen = [images_locks.write(catalog.find(variant=variant))] if variant else images_locks.write_all(catalog)
@@ -255,8 +255,8 @@ def push_image(
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        cell = catalog.find(platform, variant, rollout)
-        push = images_push.Push.of(cell, catalog, registry, image=image, tags=tag, force=force)
+        variant = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(variant, catalog, registry, image=image, tags=tag, force=force)
         uploaded = push.upload()
         if attest or key:
             _attest(uploaded, key)

@@ -16,7 +16,7 @@ ImageError
 ├── PushFailed              the registry did not take the image
 │   └── TagTaken            a release's tag names another image there
 ├── RegistryFailed          the registry did not answer as the distribution API says
-├── NotPinned               something that a cell takes from elsewhere has no version or hash
+├── NotPinned               something that a variant takes from elsewhere has no version or hash
 └── NotTrusted              what is stated of an image is missing, broken, or not true
 """
 
@@ -113,7 +113,7 @@ class RegistryFailed(ImageError):
 
 
 class NotPinned(ImageError):
-    """A cell would take something from elsewhere that may be another thing tomorrow."""
+    """A variant would take something from elsewhere that may be another thing tomorrow."""
 
     def __init__(self, wrong: Sequence[str]) -> None:
         super().__init__("\n  ".join(["not pinned:", *wrong]))

@@ -66,7 +66,7 @@ def main() -> None:
     hpccm = shutil.which("hpccm", path=str(Path(sys.executable).parent))
     if not hpccm:
         sys.exit("hpccm is missing: pip install hpccm")
-    cells = len(Catalog.read().variants)
+    variants = len(Catalog.read().variants)
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "recipe.py"
         recipe.write_text(RECIPE, encoding="utf-8")
@@ -83,8 +83,10 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in taken.items()}
     for name, values in taken.items():
         print(f"{name}: {medians[name] * 1000:.0f} ms ({min(values) * 1000:.0f} to {max(values) * 1000:.0f})")
-    print(f"{cells} cells: {medians['in process'] * 1000 / cells:.2f} ms a cell")
-    print(f"hpccm x {cells} / invoke render: {medians['hpccm, one recipe'] * cells / medians['invoke render']:.1f}")
+    print(f"{variants} variants: {medians['in process'] * 1000 / variants:.2f} ms a variant")
+    print(
+        f"hpccm x {variants} / invoke render: {medians['hpccm, one recipe'] * variants / medians['invoke render']:.1f}"
+    )
 
 
 if __name__ == "__main__":

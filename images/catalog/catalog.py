@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Catalog:
-    """The cells by name, and the default of each platform."""
+    """The variants by name, and the default of each platform."""
 
     def __init__(self, variants: dict[str, ImageSpec], defaults: dict[str, str]) -> None:
         self.variants, self.defaults = variants, defaults
@@ -26,12 +26,12 @@ class Catalog:
                 raise CatalogError(f"defaults.{platform} = {variant!r} is no variant of that platform")
         tags = [f"{spec.name}:{spec.tag}" for spec in variants.values()]
         if twice := sorted({tag for tag in tags if tags.count(tag) > 1}):
-            raise CatalogError(f"two cells have the tag {', '.join(twice)}")
+            raise CatalogError(f"two variants have the tag {', '.join(twice)}")
 
     @classmethod
     def read(cls, path: Path = CATALOG) -> Catalog:
         """The catalog of a file; CatalogError where it is not one."""
-        # What a build recalls needs neither this nor what _specs makes cells with.
+        # What a build recalls needs neither this nor what _specs makes variants with.
         if sys.version_info >= (3, 11):
             import tomllib
         else:
@@ -48,7 +48,7 @@ class Catalog:
         return cls(dict(_specs(tables, base_digests.read())), tables["defaults"])
 
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> ImageSpec:
-        """The cell by name, else the platform's default, else the platform's newest for another rollout engine."""
+        """The variant by name, else the platform's default, else the platform's newest for another rollout engine."""
         if variant:
             return self._named(variant, platform)
         if platform not in self.defaults:
@@ -96,9 +96,9 @@ def _specs(tables: dict[str, Any], known: dict[str, Base]) -> Iterator[tuple[str
     from images.catalog import base_digests, matrix
 
     seen = set()
-    for name, table in matrix.cells(tables):
+    for name, table in matrix.variants(tables):
         if name in seen:
-            raise CatalogError(f"two cells are named {name}")
+            raise CatalogError(f"two variants are named {name}")
         seen.add(name)
         spec = ImageSpec.from_table(name, table)
         base = known.get(spec.base, base_digests.Base())

@@ -1,4 +1,4 @@
-"""Cells that cannot work, refused before anything starts. A rule answers with sentences, or with none.
+"""Variants that cannot work, refused before anything starts. A rule answers with sentences, or with none.
 
 verl's ranges are those of the METADATA of its wheels (images/catalog/verl_releases.py). Where verl's own tests run
 outside of them, the catalog says so under `outside`, with the place to read it.
@@ -28,7 +28,7 @@ FIRST_WITH_ZSTD = Version("23.0")  # moby's notes of 23.0; 20.10 says "invalid t
 
 
 def refuse_impossible(spec: ImageSpec, others: Iterable[ImageSpec] | None = None) -> None:
-    """Raise Incompatible with all that is wrong with a cell, and with what works among ``others``, else the catalog."""
+    """Raise Incompatible with all that is wrong with a variant, and with what works among ``others``, else the catalog."""
     if reasons := wrong_with(spec):
         instead = _instead(spec, Catalog.read().variants.values() if others is None else others)
         raise Incompatible(" ".join([f"{spec.variant} cannot work:", *reasons, *instead]))
@@ -40,7 +40,7 @@ def refuse_engine(spec: ImageSpec, engine: Mapping[str, Any]) -> None:
     if machine != spec.architecture:
         raise Incompatible(
             f"{spec.variant} is for {spec.machine}, the engine here is {machine}: build it on a machine of its own, or "
-            f"take a cell for {machine} (docs/tags.md)."
+            f"take a variant for {machine} (docs/tags.md)."
         )
     if spec.base_layers == "zstd" and Version(version.partition("-")[0].partition("+")[0]) < FIRST_WITH_ZSTD:
         raise Incompatible(
@@ -51,7 +51,7 @@ def refuse_engine(spec: ImageSpec, engine: Mapping[str, Any]) -> None:
 
 
 def wrong_with(spec: ImageSpec) -> list[str]:
-    """Why a cell cannot work, a sentence each."""
+    """Why a variant cannot work, a sentence each."""
     return list(chain.from_iterable(rule(spec) for rule in RULES))
 
 
@@ -126,12 +126,12 @@ def _asks(spec: ImageSpec) -> verl_releases.Release:
 
 
 def _instead(spec: ImageSpec, others: Iterable[ImageSpec]) -> Iterator[str]:
-    """The cell that works and is nearest: this verl on another base, and another verl on this base."""
+    """The variant that works and is nearest: this verl on another base, and another verl on this base."""
     work = [each for each in others if each.variant != spec.variant and not wrong_with(each)]
     verl = spec.installs["verl"]
     same_verl = [each for each in work if each.installs["verl"] == verl]
     same_verl.sort(key=lambda each: (each.platform != spec.platform, each.rollout != spec.rollout))
     if same_verl:
-        yield f"verl {verl} works in the cell {same_verl[0].variant} ({same_verl[0].summary})."
+        yield f"verl {verl} works in the variant {same_verl[0].variant} ({same_verl[0].summary})."
     if same_base := [each for each in work if each.base == spec.base]:
-        yield f"On this base the cell {same_base[0].variant} works, with verl {same_base[0].installs['verl']}."
+        yield f"On this base the variant {same_base[0].variant} works, with verl {same_base[0].installs['verl']}."

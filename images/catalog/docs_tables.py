@@ -18,42 +18,42 @@ KEY_TABLES = ENTRYPOINTS / "verl_node" / "training" / "releases"
 
 
 def families(catalog: Catalog) -> str:
-    """A row a family: what it is for, and the releases, engines, GPUs and machines that it has cells for."""
+    """A row a family: what it is for, and the releases, engines, GPUs and machines that it has variants for."""
     rows = []
-    for name, cells in _by_family(catalog).items():
-        first = cells[0]
+    for name, variants in _by_family(catalog).items():
+        first = variants[0]
         rows.append([
             f"`{name}`" + (" (default)" if catalog.is_default(first) else ""),
             first.summary,
-            _listed(spec.installs["verl"] for spec in cells),
-            _listed(engine(spec) for spec in cells),
-            _listed(gpu for spec in cells for gpu in spec.gpus) or "none",
-            _listed(spec.machine for spec in cells),
+            _listed(spec.installs["verl"] for spec in variants),
+            _listed(engine(spec) for spec in variants),
+            _listed(gpu for spec in variants for gpu in spec.gpus) or "none",
+            _listed(spec.machine for spec in variants),
         ])  # fmt: skip
-    return _table(["cell", "for", "verl", "rollout", "GPUs", "machine"], rows)
+    return _table(["variant", "for", "verl", "rollout", "GPUs", "machine"], rows)
 
 
 def tags(catalog: Catalog) -> str:
-    """A row a cell: its tag, what it is built on, and what is in it."""
+    """A row a variant: its tag, what it is built on, and what is in it."""
     rows = []
     for spec in catalog.variants.values():
         pins = [spec.pins[name] for name in ("python", "torch", "ray")]
         image = " ".join(f"`{name}`" for name in catalog.names(spec))
         rows.append([image, f"`{spec.variant}`", *pins, engine(spec), ", ".join(spec.gpus), recipes(spec)])
-    return _table(["image", "cell", "Python", "torch", "Ray", "rollout", "GPUs", "recipes"], rows)
+    return _table(["image", "variant", "Python", "torch", "Ray", "rollout", "GPUs", "recipes"], rows)
 
 
 def bases(catalog: Catalog) -> str:
     """A row a family: its base, and where it was read that base and releases fit."""
     rows = [
-        [f"`{name}`", cells[0].base.removeprefix("docker.io/"), "; ".join(cells[0].sources)]
-        for name, cells in _by_family(catalog).items()
+        [f"`{name}`", variants[0].base.removeprefix("docker.io/"), "; ".join(variants[0].sources)]
+        for name, variants in _by_family(catalog).items()
     ]
     return _table(["family", "base", "read in"], rows)
 
 
 def commands(catalog: Catalog) -> str:
-    """Build, push and launch of every platform's default cell."""
+    """Build, push and launch of every platform's default variant."""
     lines = []
     for platform, variant in catalog.defaults.items():
         spec = catalog.variants[variant]

@@ -1,4 +1,4 @@
-"""From tables of the catalog to cells: a family is one base, a cell is one image on it."""
+"""From tables of the catalog to variants: a family is one base, a variant is one image on it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ AXES = ("kind", "verl", "rollouts", "machines", "each_gpu", "for")
 Table = Mapping[str, Any]
 
 
-def cells(tables: Table) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and table of every cell of a catalog, the first of a family being its own."""
+def variants(tables: Table) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and table of every variant of a catalog, the first of a family being its own."""
     for family, own in tables["families"].items():
         kind = own.get("kind", "")
         if kind not in tables["kinds"]:
@@ -50,7 +50,7 @@ def merged(first: Table, second: Table) -> dict[str, Any]:
 
 
 def _table(layers: Sequence[Table], verl: str) -> dict[str, Any]:
-    """A cell's own keys; verl stands among what it installs, after torch, which is installed first."""
+    """A variant's own keys; verl stands among what it installs, after torch, which is installed first."""
     table: dict[str, Any] = {}
     for layer in layers:
         table = merged(table, layer)

@@ -1,4 +1,4 @@
-"""What one image is made of: a cell of catalog.toml, checked."""
+"""What one image is made of: a variant of catalog.toml, checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """One cell, by its name ``variant``; the other fields are catalog.toml's keys, explained at its top."""
+    """One variant, by its name ``variant``; the other fields are catalog.toml's keys, explained at its top."""
 
     variant: str
     family: str
@@ -87,7 +87,7 @@ class ImageSpec:
 
     @property
     def tag(self) -> str:
-        """The release of verl, then what else the cell is."""
+        """The release of verl, then what else the variant is."""
         verl = self.installs["verl"]
         of_source = f"-{self.source}" if self.source else ""
         return f"{verl}-{self.variant.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
@@ -119,7 +119,7 @@ class ImageSpec:
 
     @property
     def released(self) -> ImageSpec:
-        """The cell of the catalog, where this is one with another verl."""
+        """The variant of the catalog, where this is one with another verl."""
         if not self.source:
             return self
         return replace(self, installs={**self.installs, "verl": self.instead_of}, source="", instead_of="")

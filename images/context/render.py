@@ -18,32 +18,32 @@ SHARED = ("macros.j2", *STEPS)  # what every platform's template brings into its
 
 
 def dockerfile(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile of a cell; a name that the template misspells stops it (jinja2.UndefinedError)."""
+    """The Dockerfile of a variant; a name that the template misspells stops it (jinja2.UndefinedError)."""
     template = _environment(templates).get_template(f"{spec.platform}.j2")
     return template.render(spec=spec, template_revision=revision(spec, templates))
 
 
 def bundle(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile that collects what a build of the cell downloads."""
+    """The Dockerfile that collects what a build of the variant downloads."""
     return _environment(templates).get_template("bundle.j2").render(spec=spec)
 
 
 def revision(spec: ImageSpec, templates: Path = TEMPLATES) -> str:
-    """What a cell is rendered from, as 12 hex digits: the templates' text and the cell's table."""
+    """What a variant is rendered from, as 12 hex digits: the templates' text and the variant's table."""
     digest = hashlib.sha256(json.dumps(vars(spec), sort_keys=True, default=vars).encode())
     digest.update(_text(templates, spec.platform))
     return digest.hexdigest()[:12]
 
 
 def write(spec: ImageSpec, folder: Path = RENDERED) -> Path:
-    """Render into ``<folder>/<cell>.Dockerfile``."""
+    """Render into ``<folder>/<variant>.Dockerfile``."""
     path = folder / f"{spec.variant}{SUFFIX}"
     path.write_text(dockerfile(spec), encoding="utf-8")
     return path
 
 
 def write_all(catalog: Catalog, folder: Path = RENDERED) -> list[Path]:
-    """Render every cell, and remove what is left of cells that are gone."""
+    """Render every variant, and remove what is left of variants that are gone."""
     written = [write(spec, folder) for spec in catalog.variants.values()]
     for left in set(folder.glob(f"*{SUFFIX}")) - set(written):
         left.unlink()
@@ -57,7 +57,7 @@ def _text(templates: Path, platform: str) -> bytes:
 
 @cache
 def _environment(templates: Path) -> Environment:
-    # Made once: to compile the templates takes longer than to render all cells.
+    # Made once: to compile the templates takes longer than to render all variants.
     return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

@@ -1,7 +1,7 @@
-"""The distribution's packages of a cell, by version and sha256: what apt takes where nothing is installed.
+"""The distribution's packages of a variant, by version and sha256: what apt takes where nothing is installed.
 
 A base has some of them; dockerfiles/apt.sh installs the others at these versions and hashes. To resolve them takes
-neither an engine nor the base: apt is pointed at an empty system of the cell's suites and architecture.
+neither an engine nor the base: apt is pointed at an empty system of the variant's suites and architecture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from images.host.process import run
 
 
 def path(spec: ImageSpec, folder: Path = APT_PINS) -> Path:
-    """Where a cell's pins lie; cells of one suite and machine share them."""
+    """Where a variant's pins lie; variants of one suite and machine share them."""
     return folder / f"{spec.apt_suites[0].split()[0]}-{spec.machine}.txt"
 
 
@@ -28,7 +28,7 @@ def text(spec: ImageSpec, folder: Path = APT_PINS) -> str:
 
 
 def covers(spec: ImageSpec, folder: Path = APT_PINS) -> bool:
-    """Whether the pins name every package that the cell asks for."""
+    """Whether the pins name every package that the variant asks for."""
     lines = text(spec, folder).splitlines()
     return {line.split()[0] for line in lines if line and not line.startswith("#")} >= set(spec.apt_packages)
 

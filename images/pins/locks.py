@@ -1,8 +1,8 @@
-"""Locks: what a cell installs and all that this pulls, by version and sha256, for the cell's Python and machine.
+"""Locks: what a variant installs and all that this pulls, by version and sha256, for the variant's Python and machine.
 
 A lock holds no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
 CPU wheel. What the base has besides stays at the base's version as far as that fits (dockerfiles/guard.py), so on a GPU
-base most lines have no effect; on a bare base they are the whole environment. Cells with the same inputs share a lock,
+base most lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock,
 which is named for them: a lock of other inputs has another name.
 """
 
@@ -54,14 +54,14 @@ def inputs(spec: ImageSpec) -> dict[str, Any]:
 
 
 def path(spec: ImageSpec, folder: Path | None = None) -> Path:
-    """Where a cell's lock lies."""
+    """Where a variant's lock lies."""
     digest = hashlib.sha256(json.dumps(inputs(spec), sort_keys=True).encode()).hexdigest()[:6]
     parts = [f"verl{spec.installs['verl']}", f"py{spec.python}", f"torch{spec.pins['torch']}", spec.machine, digest]
     return (folder or LOCKS) / f"{'-'.join(parts)}.txt"
 
 
 def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
-    """Resolve again and write a cell's lock; needs uv and a package index."""
+    """Resolve again and write a variant's lock; needs uv and a package index."""
     given = inputs(spec)
     # First with all that the base has, so that the versions fit it; then without, so that only ours are listed.
     together = resolve(given, [*given["asked"], *given["beside"], *given["base"]], [])
@@ -74,10 +74,10 @@ def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
 
 
 def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
-    """Resolve every lock again, and remove those of no cell."""
-    cells = list({path(spec, folder): spec for spec in catalog.variants.values()}.values())
+    """Resolve every lock again, and remove those of no variant."""
+    variants = list({path(spec, folder): spec for spec in catalog.variants.values()}.values())
     with ThreadPoolExecutor(RESOLVERS) as pool:
-        written = list(pool.map(lambda spec: write(spec, folder), cells))
+        written = list(pool.map(lambda spec: write(spec, folder), variants))
     for left in set(folder.glob("*.txt")) - set(written):
         left.unlink()
     return written
@@ -113,7 +113,7 @@ def without_base(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> I
 
 
 def locked(spec: ImageSpec) -> dict[str, str]:
-    """Package to version of a cell's lock."""
+    """Package to version of a variant's lock."""
     lines = path(spec).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
     return {found[1]: found[2] for found in pins if found}

@@ -1,4 +1,4 @@
-"""Whether everything that a cell takes from elsewhere is pinned: read from files alone, in less than a second.
+"""Whether everything that a variant takes from elsewhere is pinned: read from files alone, in less than a second.
 
 A base by digest, Python packages and torch's wheel by sha256, git sources by their whole commit, the distribution's
 packages by version and sha256. What cannot be known before somebody is asked (a registry, a mirror) is told and is no
@@ -34,7 +34,7 @@ def check(catalog: Catalog) -> str:
     lines = sum(len(_lines(path)) for path in locks)
     names = {spec.base: spec.base_digest for spec in specs}
     counted = [
-        f"{len(specs)} cells, {len(locks)} locks, {lines} packages by hash, "
+        f"{len(specs)} variants, {len(locks)} locks, {lines} packages by hash, "
         f"{sum(map(bool, names.values()))} of {len(names)} bases by digest, "
         f"{len({new.commit for spec in specs for new in spec.replaces.values()})} git sources by commit"
     ]
@@ -42,7 +42,7 @@ def check(catalog: Catalog) -> str:
 
 
 def unknown(spec: ImageSpec) -> Iterator[str]:
-    """What of a cell nobody could be asked for yet."""
+    """What of a variant nobody could be asked for yet."""
     if not spec.base_digest:
         yield f"{spec.base}: digest unknown: no registry asked yet"
     if not apt.text(spec):
@@ -99,7 +99,7 @@ def _wrong(specs: Iterable[ImageSpec]) -> Iterator[str]:
 def _left_over(specs: Iterable[ImageSpec]) -> Iterator[str]:
     wanted = {pins_locks.path(spec) for spec in specs}
     for path in set(pins_locks.LOCKS.iterdir()) - wanted:
-        yield f"{path.name} is the lock of no cell: `invoke lock` removes it"
+        yield f"{path.name} is the lock of no variant: `invoke lock` removes it"
 
 
 def _unpinned(path: Path) -> Iterator[str]:

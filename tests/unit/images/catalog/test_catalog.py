@@ -14,36 +14,36 @@ from images.host import paths
 from images.pins.locks import locked
 
 CATALOG = Catalog.read()
-CELLS = list(CATALOG.variants.values())
+VARIANTS = list(CATALOG.variants.values())
 
 
 def test_every_variant_says_where_its_versions_were_read_to_fit() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         assert spec.sources
         assert all(len(source) > 40 for source in spec.sources)
 
 
 def test_every_variant_names_base_python_torch_ray_verl_and_its_rollout_engine() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         assert re.search(r"^docker\.io/.+:.+", spec.base)
         assert {"python", "torch", "ray", "verl"} <= set(spec.pins)
         assert spec.rollout == "hf" or {spec.rollout, f"{spec.rollout}-cpu"} & set(spec.pins)
 
 
 def test_torch_is_protected_in_every_variant() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         assert "torch" in spec.guarded
 
 
 def test_a_lock_agrees_with_the_pins_of_the_catalog() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         pins = {canonicalize_name(name): version for name, version in spec.installs.items() if name != "torch"}
 
         assert {name: locked(spec)[name] for name in pins} == pins
 
 
 def test_a_lock_holds_nothing_of_the_base_and_nothing_of_cuda() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         names = set(locked(spec))
 
         assert not names & {"torch", *spec.guarded, *spec.replaces}
@@ -130,13 +130,13 @@ def test_an_empty_version_drops_what_is_inherited() -> None:
 
 
 def test_the_matrix_spans_the_platforms_the_releases_and_the_engines() -> None:
-    cells = CATALOG.variants.values()
+    variants = CATALOG.variants.values()
 
-    assert len(cells) >= 60
-    assert {spec.family.partition(".")[0][:5] for spec in cells} >= {"rocm6", "rocm7", "cu12-", "cu130", "cpu"}
-    assert {spec.rollout for spec in cells} == {"vllm", "sglang", "hf"}
-    assert {spec.machine for spec in cells} == {"x86_64", "aarch64"}
-    assert len({spec.installs["verl"] for spec in cells}) >= 9
+    assert len(variants) >= 60
+    assert {spec.family.partition(".")[0][:5] for spec in variants} >= {"rocm6", "rocm7", "cu12-", "cu130", "cpu"}
+    assert {spec.rollout for spec in variants} == {"vllm", "sglang", "hf"}
+    assert {spec.machine for spec in variants} == {"x86_64", "aarch64"}
+    assert len({spec.installs["verl"] for spec in variants}) >= 9
 
 
 def test_a_bump_of_a_version_is_one_line_for_all_cells_that_have_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Impossible cells are refused before anything starts; the reason names a cell that works."""
+"""Impossible variants are refused before anything starts; the reason names a variant that works."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def test_a_python_that_the_release_does_not_take_is_refused_with_what_works_on_i
 
     said = str(refused.value)
     assert "verl 0.5.0 needs Python >=3.10, the base has 3.9; verl 0.4.1 is the last one for it." in said
-    assert "verl 0.5.0 works in the cell rocm6.3 " in said
-    assert said.endswith("On this base the cell rocm6.2-gfx90a works, with verl 0.4.1.")
+    assert "verl 0.5.0 works in the variant rocm6.3 " in said
+    assert said.endswith("On this base the variant rocm6.2-gfx90a works, with verl 0.4.1.")
 
 
 def test_what_is_said_to_work_is_itself_possible() -> None:
-    with pytest.raises(Incompatible, match=r"works in the cell (\S+) ") as refused:
+    with pytest.raises(Incompatible, match=r"works in the variant (\S+) ") as refused:
         refuse_impossible(replace(CATALOG.variants["cpu"], python="3.13"))
 
-    named = str(refused.value).partition("works in the cell ")[2].split()[0]
+    named = str(refused.value).partition("works in the variant ")[2].split()[0]
     refuse_impossible(CATALOG.variants[named])
 
 

@@ -18,11 +18,11 @@ from images.catalog.catalog import Catalog
 from images.context import render
 
 CATALOG = Catalog.read()
-CELLS = list(CATALOG.variants.values())
+VARIANTS = list(CATALOG.variants.values())
 
 
 def test_the_committed_dockerfile_is_what_rendering_gives() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         committed = (render.RENDERED / f"{spec.variant}.Dockerfile").read_text(encoding="utf-8")
 
         assert render.dockerfile(spec) == committed, "run `invoke render`"
@@ -68,7 +68,7 @@ def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
     # https://github.com/opencontainers/image-spec/blob/main/annotations.md; created and base.digest are the build's.
     keys = "authors url documentation source version revision vendor licenses ref.name title description base.name"
 
-    for spec in CELLS:
+    for spec in VARIANTS:
         told = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(spec)))
 
         assert set(told) == set(keys.split())
@@ -76,7 +76,7 @@ def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
 
 
 def test_only_what_docker_20_10_and_buildah_1_28_know_is_used() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         text = render.dockerfile(spec)
 
         for newer in ("<<", "--link", "--network", "--checksum", "# syntax=", "--parents", "--exclude"):
@@ -84,7 +84,7 @@ def test_only_what_docker_20_10_and_buildah_1_28_know_is_used() -> None:
 
 
 def test_no_build_argument_stands_where_its_change_would_rebuild_layers() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         before, _, after = render.dockerfile(spec).partition("FROM ")
 
         assert re.findall(r"^ARG (\w+)", before, re.MULTILINE) == ["BASE"]
@@ -92,7 +92,7 @@ def test_no_build_argument_stands_where_its_change_would_rebuild_layers() -> Non
 
 
 def test_labels_name_every_pin_the_base_and_the_templates_revision() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         text = render.dockerfile(spec)
 
         for name, version in spec.pins.items():
@@ -102,7 +102,7 @@ def test_labels_name_every_pin_the_base_and_the_templates_revision() -> None:
 
 
 def test_the_toolkit_is_the_last_layer() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         instructions = re.findall(r"^(RUN|COPY|ADD|ENV|ENTRYPOINT|CMD)", render.dockerfile(spec), re.MULTILINE)
 
         assert instructions[-3:] == ["COPY", "ENTRYPOINT", "CMD"]
@@ -110,7 +110,7 @@ def test_the_toolkit_is_the_last_layer() -> None:
 
 
 def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with_dependencies() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         text = render.dockerfile(spec)
 
         assert text.index("guard.py record") < text.index("guard.py install") < text.index("guard.py verify")
@@ -121,7 +121,7 @@ def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with
 
 
 def test_a_secret_is_mounted_and_never_an_argument() -> None:
-    for spec in CELLS:
+    for spec in VARIANTS:
         text = render.dockerfile(spec)
 
         assert "PIP_INDEX_URL" not in text

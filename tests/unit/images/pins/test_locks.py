@@ -120,7 +120,7 @@ def test_cells_with_the_same_inputs_share_a_lock_and_others_do_not() -> None:
         assert locks.path(changed) != locks.path(spec)
 
 
-def test_locking_all_resolves_each_once_and_removes_those_of_no_cell(uv: Path, tmp_path: Path) -> None:
+def test_locking_all_resolves_each_once_and_removes_those_of_no_variant(uv: Path, tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     folder.mkdir()
     (folder / "old.txt").touch()

@@ -30,14 +30,14 @@ def test_the_whole_catalog_is_pinned_and_checked_in_less_than_a_second() -> None
     told = pins.check(CATALOG).splitlines()
 
     assert time.monotonic() - started < 1
-    assert told[0].startswith(f"{len(CATALOG.variants)} cells, ")
+    assert told[0].startswith(f"{len(CATALOG.variants)} variants, ")
     assert "docker.io/verlai/verl:vllm024.dev2: digest unknown: no registry asked yet" in told
     assert not [line for line in told if line.startswith(("bookworm", ROCM.base))]
 
 
 @pytest.fixture
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of locks with those of the two cells alone."""
+    """A folder of locks with those of the two variants alone."""
     for spec in (CPU, ROCM):
         (tmp_path / locks.path(spec).name).write_bytes(locks.path(spec).read_bytes())
     monkeypatch.setattr(locks, "LOCKS", tmp_path)
@@ -56,7 +56,7 @@ def test_a_pin_that_changed_without_its_lock_is_told_with_the_command(own_locks:
     bumped = replace(CPU, installs={**CPU.installs, "ray": "2.60.1"})
 
     with pytest.raises(
-        NotPinned, match=r"(?s)cpu: .* is missing: `invoke lock --variant cpu`.* is the lock of no cell"
+        NotPinned, match=r"(?s)cpu: .* is missing: `invoke lock --variant cpu`.* is the lock of no variant"
     ):
         pins.check(of(bumped, ROCM))
 
