@@ -82,10 +82,10 @@ def demo(_: Context) -> None:
     """Build verl.cpu and train with it on a two-node rehearsal cluster, through sbatch."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        spec = catalog.find(platform="cpu")
-        tags = catalog.names(spec)
+        variant = catalog.find(platform="cpu")
+        tags = catalog.names(variant)
         say(f"build      {tags[0]}")
-        images_build.build(spec, images_site.Site.here(), tags)
+        images_build.build(variant, images_site.Site.here(), tags)
         code = slurm_demo.run(tags[0], _debian(), paths.DEMO, say=say)
     raise Exit(code=code)
 
@@ -214,8 +214,8 @@ def _build_all(platform: str, site: images_site.Site, **settings: Any) -> NoRetu
 def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: str = "") -> None:
     """Write all that the build of a variant downloads into a folder, for `build --bundle` where there is no network."""
     with reported():
-        spec, here = images_catalog.Catalog.read().find(variant=variant), images_site.Site.here(site)
-        say(str(images_bundle.make(spec, here, Path(output), from_base=base)))
+        chosen, here = images_catalog.Catalog.read().find(variant=variant), images_site.Site.here(site)
+        say(str(images_bundle.make(chosen, here, Path(output), from_base=base)))
 
 
 @task(name="diff", help={"output": "a file for all of it, as JSON where it ends so"})
@@ -255,8 +255,8 @@ def push_image(
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        variant = catalog.find(platform, variant, rollout)
-        push = images_push.Push.of(variant, catalog, registry, image=image, tags=tag, force=force)
+        chosen = catalog.find(platform, variant, rollout)
+        push = images_push.Push.of(chosen, catalog, registry, image=image, tags=tag, force=force)
         uploaded = push.upload()
         if attest or key:
             _attest(uploaded, key)
@@ -295,9 +295,9 @@ def export_image(
     """Write an image as files that other tools take, and print their names."""
     with reported():
         catalog = images_catalog.Catalog.read()
-        spec, formats = catalog.find(platform, variant, rollout), images_export.parse_formats(format)
-        folder = Path(output) if output else paths.EXPORTS / spec.variant
-        for path in images_export.export(image or catalog.names(spec)[0], formats, folder):
+        chosen, formats = catalog.find(platform, variant, rollout), images_export.parse_formats(format)
+        folder = Path(output) if output else paths.EXPORTS / chosen.name
+        for path in images_export.export(image or catalog.names(chosen)[0], formats, folder):
             say(str(path))
 
 
@@ -407,9 +407,9 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
 
     with reported():
         catalog = images_catalog.Catalog.read()
-        spec = catalog.find(platform="cpu")
-        tags = catalog.names(spec)
-        images_build.build(spec, images_site.Site.here(), tags)
+        variant = catalog.find(platform="cpu")
+        tags = catalog.names(variant)
+        images_build.build(variant, images_site.Site.here(), tags)
         failed = faults.run(tags[0], _debian(), only=only, runtime=runtime, rounds=rounds, say=say)
     raise Exit(code=min(failed, 1))
 

@@ -30,7 +30,7 @@ def docker_client() -> Iterator[str]:
 def cpu_image(docker_client: str) -> str:
     """A reference of this checkout's verl.cpu on this machine, built where it lacks or has changed."""
     catalog = Catalog.read()
-    spec = catalog.find("cpu")
-    tags = catalog.names(spec)
-    build.build(spec, Site.here(), tags)
+    variant = catalog.find("cpu")
+    tags = catalog.names(variant)
+    build.build(variant, Site.here(), tags)
     return tags[0]

@@ -61,7 +61,7 @@ def edit(runs: int, checkout: Path | None) -> None:
             (folder / "Dockerfile").write_text(text.format(base=idle, runs=RUNS))
             shutil.copytree(verl, folder / "verl", symlinks=True)
         shutil.copytree(ROOT / "entrypoints", hand / "toolkit", ignore=shutil.ignore_patterns("__pycache__"))
-        spec, of = verl_source.chosen(CPU, str(verl), False, lambda _: {})
+        variant, of = verl_source.chosen(CPU, str(verl), False, lambda _: {})
 
         def edited() -> None:
             for each in (verl / "verl", hand / "verl/verl", theirs / "verl/verl"):
@@ -69,7 +69,7 @@ def edit(runs: int, checkout: Path | None) -> None:
                     file.write(f"# {time.time_ns()}\n")
 
         def ours() -> None:
-            build.build(spec, Site.here(), [f"{NAME}:call"], from_base=idle, verl=of, progress=Progress())
+            build.build(variant, Site.here(), [f"{NAME}:call"], from_base=idle, verl=of, progress=Progress())
 
         command = [
             sys.executable,

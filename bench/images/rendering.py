@@ -39,8 +39,8 @@ def in_process() -> float:
     catalog = Catalog.read()
     render.dockerfile(catalog.find("rocm"))
     started = time.perf_counter()
-    for spec in catalog.variants.values():
-        render.dockerfile(spec)
+    for variant in catalog.variants.values():
+        render.dockerfile(variant)
     return time.perf_counter() - started
 
 
@@ -48,8 +48,8 @@ def from_nothing() -> float:
     """Seconds for the same with the catalog read and the templates compiled anew."""
     render._environment.cache_clear()
     started = time.perf_counter()
-    for spec in Catalog.read().variants.values():
-        render.dockerfile(spec)
+    for variant in Catalog.read().variants.values():
+        render.dockerfile(variant)
     return time.perf_counter() - started
 
 

@@ -22,8 +22,8 @@ NAMES = [f"bench-{number}" for number in range(TARGETS)]
 def main(base_reference: str) -> None:
     catalog = Catalog.read()
     cpu = catalog.find("cpu")
-    specs = [replace(cpu, variant=name, base=base_reference, base_made="") for name in NAMES]
-    outcomes = tasks.build_all.build_all(specs, Site.here(), catalog, progress="quiet")
+    variants = [replace(cpu, name=name, base=base_reference, base_made="") for name in NAMES]
+    outcomes = tasks.build_all.build_all(variants, Site.here(), catalog, progress="quiet")
     tasks.say(tasks.build_all.summary(outcomes))
 
 

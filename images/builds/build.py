@@ -14,7 +14,7 @@ from images.builds import disk
 from images.builds.builder import Making
 from images.builds.site import Site
 from images.catalog import compatibility
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import context, inputs, labels
 from images.context.verl_source import Source
 from images.engine import base_image, buildah
@@ -34,7 +34,7 @@ Base = tuple[str, Inspected]  # by which name, and which image that is
 
 
 def build(
-    spec: ImageSpec,
+    variant: Variant,
     site: Site,
     tags: Sequence[str],
     *,
@@ -49,99 +49,101 @@ def build(
 ) -> str:
     """Build, give the image ``tags``, and return its ID; nothing is built where its inputs have not changed.
 
-    ``from_base`` takes the place of the catalog's base, ``lock`` of the variant's own; ``verl`` is the source that the
-    spec was applied to. A ``bundle`` takes the place of every download, ``site`` then tells nothing, and the steps have
-    no network. With ``same_bytes`` buildah builds, and the ID is that of every build of the same inputs. ``anyway``
-    builds even where nothing changed. The report goes to .build/reports.
+    ``from_base`` replaces the catalog's base, ``lock`` the variant's own lock; ``verl`` is the source of verl that the
+    variant has in place of a release. A ``bundle`` replaces every download: ``site`` is not used and the steps have no
+    network. With ``same_bytes`` buildah builds, and every build of the same inputs has the same ID. ``anyway`` builds
+    even where nothing changed. The report goes to .build/reports.
     """
-    compatibility.refuse_impossible(spec)
-    compatibility.refuse_engine(spec, daemon_version())
+    compatibility.refuse_impossible(variant)
+    compatibility.refuse_engine(variant, daemon_version())
     engine, progress = choose(), progress or Whole()
     builder = buildah.builder() if same_bytes else inputs.by_docker(engine)
     if bundle:
-        refuse_unfit(bundle, spec, from_base)
-        site, (reference, below) = Site(offline=True), _carried_base(bundle, spec, engine, last=tags[0])
+        refuse_unfit(bundle, variant, from_base)
+        site, (reference, below) = Site(offline=True), _carried_base(bundle, variant, engine, last=tags[0])
     else:
-        reference, below = _base(spec, engine, from_base, site, last=tags[0])
-    with alone(spec.variant), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
+        reference, below = _base(variant, engine, from_base, site, last=tags[0])
+    with alone(variant.name), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
         told: dict[str, str | None] = {}
-        folder = context.stage(spec, reference, [] if bundle else torch_of(spec, site), lock, verl, told=told)
+        folder = context.stage(variant, reference, [] if bundle else torch_of(variant, site), lock, verl, told=told)
         if bundle:
             bundle.lay_out(folder)
             told.clear()  # it is looked at anew
         facts = labels.build_labels(reference, below, folder)
-        making = Making(spec, engine, reference, below, tags, folder, facts, builder, told)
+        making = Making(variant, engine, reference, below, tags, folder, facts, builder, told)
         if not anyway and (image := inputs.find(making.key)):
             return _unchanged(image, tags, progress)
-        disk.for_build(spec, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)
-        words = [*(["--network", "none"] if site.offline else []), *site.secrets(spec, Path(private))]
+        disk.for_build(variant, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)
+        words = [*(["--network", "none"] if site.offline else []), *site.secrets(variant, Path(private))]
         make = making.by_buildah if same_bytes else making.by_docker
         return make(words, progress, running or Running())
 
 
-def refuse_unfit(bundle: Bundle, spec: ImageSpec, from_base: str) -> None:
+def refuse_unfit(bundle: Bundle, variant: Variant, from_base: str) -> None:
     """BundleBroken where a bundle is not one for this build."""
-    bundle.refuse_another(spec)
+    bundle.refuse_another(variant)
     if from_base:
         raise BundleBroken(f"the bundle {bundle.folder} has a base of its own: leave out {from_base}")
 
 
-def torch_of(spec: ImageSpec, site: Site) -> list[Path]:
+def torch_of(variant: Variant, site: Site) -> list[Path]:
     """The wheel of torch, where the base does not bring it."""
-    if "torch" not in spec.installs:
+    if "torch" not in variant.installs:
         return []
     cache = context.STAGED / "wheels"
     environment = site.pip_environment()
     return [
         torch_wheels.torch_cpu(
-            spec.installs["torch"], spec.python, cache, site.wheelhouse, environment, machine=spec.machine
+            variant.installs["torch"], variant.python, cache, site.wheelhouse, environment, machine=variant.machine
         )
     ]
 
 
-def base_of(spec: ImageSpec, engine: Engine, asked: str, site: Site) -> str:
+def base_of(variant: Variant, engine: Engine, asked: str, site: Site) -> str:
     """A reference by which this machine has the base: ``asked``, or the catalog's, from where the site has it."""
-    if there := _at_hand(spec, asked, site):
+    if there := _at_hand(variant, asked, site):
         return there[0]
-    if spec.base_made and not asked:
-        return base_image.ensure(site.mirrored(spec.base), spec.base_made, site.apt_mirror or spec.apt_mirror, engine)
-    reference = asked or site.mirrored(spec.base_pinned)
+    if variant.base_made and not asked:
+        return base_image.ensure(
+            site.mirrored(variant.base), variant.base_made, site.apt_mirror or variant.apt_mirror, engine
+        )
+    reference = asked or site.mirrored(variant.base_pinned)
     try:
         base_image.pull(engine, reference)
     except BaseUnreachable:
         # One that was loaded from an archive has its tag and no digest.
-        if asked or not base_image.present(loaded := base_image.known(site.mirrored(spec.base), spec.base)):
+        if asked or not base_image.present(loaded := base_image.known(site.mirrored(variant.base), variant.base)):
             raise
         return loaded
     return reference
 
 
-def _at_hand(spec: ImageSpec, asked: str, site: Site) -> Base | None:
+def _at_hand(variant: Variant, asked: str, site: Site) -> Base | None:
     """What ``base_of`` answers where nothing has to be fetched; nothing where something has."""
-    made = [site.mirrored(spec.base), spec.base_made] if spec.base_made else []
-    for reference in [asked] if asked else made or [site.mirrored(spec.base_pinned)]:
+    made = [site.mirrored(variant.base), variant.base_made] if variant.base_made else []
+    for reference in [asked] if asked else made or [site.mirrored(variant.base_pinned)]:
         if image := base_image.find(reference):
             return reference, image
     return None
 
 
-def _base(spec: ImageSpec, engine: Engine, asked: str, site: Site, *, last: str) -> Base:
+def _base(variant: Variant, engine: Engine, asked: str, site: Site, *, last: str) -> Base:
     """The base of a build; DiskTooSmall where it is not here and there is no room for it and what is built on it."""
-    if there := _at_hand(spec, asked, site):
+    if there := _at_hand(variant, asked, site):
         return there
     wanted = asked or base_image.known(
-        site.mirrored(spec.base_pinned), site.mirrored(spec.base), spec.base, spec.base_made
+        site.mirrored(variant.base_pinned), site.mirrored(variant.base), variant.base, variant.base_made
     )
     if not base_image.present(wanted):
-        disk.for_build(spec, wanted, last)
-    reference = base_of(spec, engine, asked, site)
+        disk.for_build(variant, wanted, last)
+    reference = base_of(variant, engine, asked, site)
     return reference, get(reference)
 
 
-def _carried_base(bundle: Bundle, spec: ImageSpec, engine: Engine, *, last: str) -> Base:
+def _carried_base(bundle: Bundle, variant: Variant, engine: Engine, *, last: str) -> Base:
     """The same of a bundle's base."""
     if not base_image.present(bundle.base["id"]):
-        disk.for_build(spec, bundle.base["id"], last, loaded=bundle.base_bytes)
+        disk.for_build(variant, bundle.base["id"], last, loaded=bundle.base_bytes)
     reference = bundle.ready_base(engine)
     return reference, get(reference)
 

@@ -12,7 +12,7 @@ from functools import partial
 from images.builds.build import base_of, build, torch_of
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.engine.client import Engine, choose
 from images.engine.daemon import architecture
 from images.errors import ImageError
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def build_all(
-    specs: Sequence[ImageSpec],
+    variants: Sequence[Variant],
     site: Site,
     catalog: Catalog,
     *,
@@ -62,22 +62,22 @@ def build_all(
     BuildKit itself runs equal steps of simultaneous builds once.
     """
     running, engine = Running(), choose()
-    tags = {spec.variant: catalog.names(spec) for spec in specs}
-    display = displays.choose(progress, [tags[spec.variant][0] for spec in specs])
+    tags = {variant.name: catalog.names(variant) for variant in variants}
+    display = displays.choose(progress, [tags[variant.name][0] for variant in variants])
 
-    def target(spec: ImageSpec) -> Target:
-        names = tags[spec.variant]
+    def target(variant: Variant) -> Target:
+        names = tags[variant.name]
         make = partial(
-            build, spec, site, names, anyway=anyway, same_bytes=same_bytes, progress=display, running=running
+            build, variant, site, names, anyway=anyway, same_bytes=same_bytes, progress=display, running=running
         )
-        return Target(names[0], make, downloads(spec, site, engine), expected_s(spec, names[0]))
+        return Target(names[0], make, downloads(variant, site, engine), expected_s(variant, names[0]))
 
     def over(outcome: Outcome) -> None:
         if outcome.error:
             display.end(outcome.name, f"FAILED: {outcome.error}")
 
     with display:
-        return run([target(spec) for spec in specs], jobs, over=over, end=running.end)
+        return run([target(variant) for variant in variants], jobs, over=over, end=running.end)
 
 
 def run(
@@ -145,23 +145,23 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*lines, f"{built} of {len(outcomes)} images are there"])
 
 
-def buildable(specs: Sequence[ImageSpec]) -> list[ImageSpec]:
+def buildable(variants: Sequence[Variant]) -> list[Variant]:
     """The variants for the processor for which the engine builds."""
-    return [spec for spec in specs if spec.architecture == architecture()]
+    return [variant for variant in variants if variant.architecture == architecture()]
 
 
-def downloads(spec: ImageSpec, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:
+def downloads(variant: Variant, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:
     """The downloads of a variant's build by name; equal names are the same download."""
-    found: dict[str, Callable[[], object]] = {f"base {spec.base}": partial(base_of, spec, engine, "", site)}
-    if "torch" in spec.installs:
-        found[f"torch {spec.installs['torch']} for Python {spec.python}"] = partial(torch_of, spec, site)
+    found: dict[str, Callable[[], object]] = {f"base {variant.base}": partial(base_of, variant, engine, "", site)}
+    if "torch" in variant.installs:
+        found[f"torch {variant.installs['torch']} for Python {variant.python}"] = partial(torch_of, variant, site)
     return found
 
 
-def expected_s(spec: ImageSpec, name: str) -> float:
+def expected_s(variant: Variant, name: str) -> float:
     """Seconds of the last build of this name; without one, compiling is taken to last longer than all else."""
     last = store.read(name)
-    return float(last["seconds"]) if last else math.inf if spec.replaces else UNKNOWN_S
+    return float(last["seconds"]) if last else math.inf if variant.replaces else UNKNOWN_S
 
 
 def refuse_alone(**flags: object) -> None:

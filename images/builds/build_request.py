@@ -1,4 +1,4 @@
-"""What `invoke build` is asked for, as one image: which cell, of which verl, under which names."""
+"""What `invoke build` is asked for, as one image: which named, of which verl, under which names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from images.builds.build import build
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import verl_source
 from images.report import progress as displays
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Order:
-    """A cell, and what takes the place of its release of verl, of its downloads and of its usual names."""
+    """A named, and what takes the place of its release of verl, of its downloads and of its usual names."""
 
-    spec: ImageSpec
+    variant: Variant
     tags: Sequence[str]
     verl: verl_source.Source | None = None
     bundle: Bundle | None = None
@@ -40,18 +40,18 @@ class Order:
         editable: bool = False,
         bundle: str = "",
     ) -> Order:
-        """From the flags; where a bundle is named and no cell, it is the bundle's."""
+        """From the flags; where a bundle is named and no named, it is the bundle's."""
         catalog = Catalog.read()
         carried = _bundle(Path(bundle)) if bundle else None
-        cell = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
-        spec, of = verl_source.chosen(cell, verl, editable, site.git_environment)
-        return cls(spec, catalog.names(spec, tag), of, carried)
+        named = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
+        chosen, source = verl_source.chosen(named, verl, editable, site.git_environment)
+        return cls(chosen, catalog.names(chosen, tag), source, carried)
 
     def build(self, site: Site, *, from_base: str, anyway: bool, same_bytes: bool, progress: str) -> str:
         """Build it where anything changed, shown by the display of this name; the image's ID."""
         with displays.choose(progress, self.tags[:1]) as shown:
             return build(
-                self.spec,
+                self.variant,
                 site,
                 self.tags,
                 from_base=from_base,

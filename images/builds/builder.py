@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import context, labels
 from images.context import inputs as context_inputs
 from images.engine import buildah
@@ -32,7 +32,7 @@ class Making:
     ``told`` is what staging knows of the folder's content; without it the folder is looked through.
     """
 
-    spec: ImageSpec
+    variant: Variant
     engine: Engine
     reference: str
     base: Inspected
@@ -108,7 +108,7 @@ class BuildRecords:
         text.template()
         self._inputs = json.dumps(making.inputs)
         self._last, self._base_history = store.read(making.tags[0]), making.base.history()
-        self._made_of = record.dependencies(making.spec, making.reference, making.base, making.folder, making.inputs)
+        self._made_of = record.dependencies(making.variant, making.reference, making.base, making.folder, making.inputs)
 
     def leave(self, image: Inspected, log: BuildLog) -> str:
         """Write report and record of the image that was just built, and return the report's short form."""
@@ -129,7 +129,7 @@ class BuildRecords:
         if not record.read(str(image.id)):
             facts: dict[str, Any] = {"started": self._started, "buildah": self._buildah}
             stated = record.predicate(
-                making.spec, making.engine, making.reference, making.folder, self._made_of, **facts
+                making.variant, making.engine, making.reference, making.folder, self._made_of, **facts
             )
             record.write(str(image.id), stated)
         return f"{text.summary(made)}\n  report {store.write(made, inputs=self._inputs)}"

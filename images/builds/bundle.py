@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import context, render
 from images.engine.base_image import present
 from images.engine.client import Engine
@@ -66,15 +66,15 @@ class Bundle:
         path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return path
 
-    def refuse_another(self, spec: ImageSpec) -> None:
+    def refuse_another(self, variant: Variant) -> None:
         """BundleBroken where it was made for another variant, or from another catalog, template or lock."""
-        if self.variant != spec.variant:
-            raise BundleBroken(f"{self.folder} is a bundle of {self.variant}, not of {spec.variant}")
-        now = inputs(spec.released)
+        if self.variant != variant.name:
+            raise BundleBroken(f"{self.folder} is a bundle of {self.variant}, not of {variant.name}")
+        now = inputs(variant.released)
         if changed := sorted(name for name in now if self.inputs.get(name) != now[name]):
             raise BundleBroken(
-                f"{self.folder} was made from another {' and '.join(changed)} of {spec.variant} than this checkout "
-                f"has: use the checkout that made it, or `invoke bundle --variant {spec.variant}` again"
+                f"{self.folder} was made from another {' and '.join(changed)} of {variant.name} than this checkout "
+                f"has: use the checkout that made it, or `invoke bundle --variant {variant.name}` again"
             )
 
     @property
@@ -112,16 +112,16 @@ class Bundle:
         return missing + strange + [f"{name} is damaged" for name in now if now[name] != self.files[name]]
 
 
-def inputs(spec: ImageSpec) -> dict[str, str]:
+def inputs(variant: Variant) -> dict[str, str]:
     """What decides which files a build of this cell downloads, each as a hash."""
-    torch = spec.installs.get("torch", "")
+    torch = variant.installs.get("torch", "")
     apart = [
-        torch_wheels.pinned(torch, spec.python, spec.machine) if torch else [],
-        *map(asdict, spec.replaces.values()),
+        torch_wheels.pinned(torch, variant.python, variant.machine) if torch else [],
+        *map(asdict, variant.replaces.values()),
     ]
     tools = (render.TEMPLATES / "build-tools.txt").read_text(encoding="utf-8")
-    sources = json.dumps([render.bundle(spec), torch, apart, apt.text(spec), tools], sort_keys=True)
-    locked = locks.path(spec)
+    sources = json.dumps([render.bundle(variant), torch, apart, apt.text(variant), tools], sort_keys=True)
+    locked = locks.path(variant)
     return {
         "set of sources": hashlib.sha256(sources.encode()).hexdigest(),
         "lock": checksum.of_file(locked) if locked.is_file() else "",

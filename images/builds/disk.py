@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.engine.daemon import find, storage
 from images.errors import DiskTooSmall, RegistryFailed
 
@@ -36,7 +36,7 @@ def require(folder: Path, needed: float, purpose: str, free: Free = free_bytes) 
 
 
 def for_build(
-    spec: ImageSpec,
+    variant: Variant,
     base: str,
     last: str,
     *,
@@ -55,18 +55,20 @@ def for_build(
     if not os.access(root.parent, os.X_OK) or not root.is_dir():
         return
     here = size(base) if base_bytes is None else base_bytes
-    layers = reckoned_bytes(spec, last, here)
+    layers = reckoned_bytes(variant, last, here)
     comes = 0 if here else _pulled(base) if loaded is None else loaded
-    require(root, layers + comes, f"building {spec.name}:{spec.tag}", free)
+    require(root, layers + comes, f"building {variant.repository}:{variant.tag}", free)
     if same_bytes:  # a second engine, with the base and the layers once more
         from images.engine.buildah import BUILDAH_STORE
 
-        require(BUILDAH_STORE, layers + (here or comes), f"building {spec.name}:{spec.tag} with buildah", free)
+        require(
+            BUILDAH_STORE, layers + (here or comes), f"building {variant.repository}:{variant.tag} with buildah", free
+        )
 
 
-def reckoned_bytes(spec: ImageSpec, last: str, base_bytes: int) -> float:
+def reckoned_bytes(variant: Variant, last: str, base_bytes: int) -> float:
     """What a build of ``last`` anew takes at its highest, above its base."""
-    return PEAK * max(size(last) - base_bytes, _known(spec))
+    return PEAK * max(size(last) - base_bytes, _known(variant))
 
 
 def size(reference: str) -> int:
@@ -75,8 +77,8 @@ def size(reference: str) -> int:
     return int(found.attrs["Size"]) if found else 0
 
 
-def _known(spec: ImageSpec) -> int:
-    return PACKAGES_BYTES + (TORCH_BYTES if "torch" in spec.installs else 0)
+def _known(variant: Variant) -> int:
+    return PACKAGES_BYTES + (TORCH_BYTES if "torch" in variant.installs else 0)
 
 
 def _pulled(reference: str) -> float:

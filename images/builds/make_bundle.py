@@ -10,7 +10,7 @@ from images.builds import build, bundle
 from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.compatibility import refuse_impossible
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import context, render
 from images.engine.client import Engine, choose
 from images.engine.daemon import daemon
@@ -19,32 +19,32 @@ from images.host.locking import alone
 from images.host.process import run, stream
 
 
-def make(spec: ImageSpec, site: Site, output: Path, *, from_base: str = "", lock: Path | None = None) -> Path:
+def make(variant: Variant, site: Site, output: Path, *, from_base: str = "", lock: Path | None = None) -> Path:
     """Fill the empty folder ``output`` and return its bundle.json; the downloads' progress goes to standard error."""
     if output.exists() and any(output.iterdir()):
         raise BundleBroken(f"{output} is not empty; name a folder that is, or a new one")
-    refuse_impossible(spec)
+    refuse_impossible(variant)
     engine = choose()
-    reference = build.base_of(spec, engine, from_base, site)
-    with alone(spec.variant):
-        folder = context.stage(spec, reference, [], lock)
-        (folder / "Dockerfile").write_text(render.bundle(spec), encoding="utf-8")
+    reference = build.base_of(variant, engine, from_base, site)
+    with alone(variant.name):
+        folder = context.stage(variant, reference, [], lock)
+        (folder / "Dockerfile").write_text(render.bundle(variant), encoding="utf-8")
         shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
-            words = ["--build-arg", f"BASE={reference}", *site.secrets(spec, Path(private)), str(folder)]
+            words = ["--build-arg", f"BASE={reference}", *site.secrets(variant, Path(private)), str(folder)]
             stream(engine.output_argv(words, output), engine.environment)
-    for wheel in build.torch_of(spec, site):
+    for wheel in build.torch_of(variant, site):
         context.link(wheel, output / bundle.WHEELS / wheel.name)
-    sources(spec, site, output / bundle.GIT)
+    sources(variant, site, output / bundle.GIT)
     base = {"reference": reference.partition("@")[0], "id": str(daemon().images.get(reference).id)}
     _save(engine, base["id"], output / bundle.BASE)
     names = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
-    return Bundle(output, spec.variant, bundle.inputs(spec), base, bundle.hashes(output, names)).write()
+    return Bundle(output, variant.name, bundle.inputs(variant), base, bundle.hashes(output, names)).write()
 
 
-def sources(spec: ImageSpec, site: Site, folder: Path) -> None:
+def sources(variant: Variant, site: Site, folder: Path) -> None:
     """A bare repository with the one commit for each package that is built from source."""
-    for name, new in spec.replaces.items():
+    for name, new in variant.replaces.items():
         git = ["git", "-C", str(folder / f"{name}.git")]
         run(["git", "init", "--quiet", "--bare", git[2]])
         run([*git, "config", "uploadpack.allowAnySHA1InWant", "true"])

@@ -36,15 +36,15 @@ class Old:
 
 def find(catalog: Catalog, label: str = LABEL) -> Old:
     """What is old here; images that a container uses, and records in use, are not."""
-    current = {name for spec in catalog.variants.values() for name in catalog.names(spec)}
+    current = {name for variant in catalog.variants.values() for name in catalog.names(variant)}
     used = {
         container.attrs["ImageID"] for container in daemon().containers.list(all=True, ignore_removed=True, sparse=True)
     }
     images = daemon().images.list(filters={"label": label})
     commands = {
         _plain(step.text)
-        for spec in catalog.variants.values()
-        for step in parse_steps(dockerfile(spec))
+        for variant in catalog.variants.values()
+        for step in parse_steps(dockerfile(variant))
         if step.name == "RUN"
     }
     return Old(old_images(images, current, used), old_cache(daemon().df().get("BuildCache") or [], commands))

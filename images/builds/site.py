@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from images.builds import site_settings
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import SiteError
 
 PYPI = "https://pypi.org/simple"
@@ -69,14 +69,14 @@ class Site:
         told = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index, "PIP_PROXY": proxy}
         return {name: str(value) for name, value in told.items() if value}
 
-    def secrets(self, spec: ImageSpec, folder: Path) -> list[str]:
+    def secrets(self, variant: Variant, folder: Path) -> list[str]:
         """Write pip's, apt's and git's configuration into ``folder``; the flags that hand them to the build."""
         files = {"ca": self.ca} if self.ca else {}
-        if sources := self._sources(spec):
+        if sources := self._sources(variant):
             files["sources"] = _write(folder / "sources", sources)
         files["pip"] = _write(folder / "pip", self._pip())
-        files["apt"] = _write(folder / "apt", self._apt(spec))
-        files["git"] = _write(folder / "git", self._git(spec))
+        files["apt"] = _write(folder / "apt", self._apt(variant))
+        files["git"] = _write(folder / "git", self._git(variant))
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
     def git_environment(self, repository: str) -> dict[str, str]:
@@ -84,11 +84,11 @@ class Site:
         told = {"GIT_SSL_CAINFO": self.ca, "https_proxy": self.proxy_to(repository)}
         return {name: str(value) for name, value in told.items() if value}
 
-    def _sources(self, spec: ImageSpec) -> list[str]:
+    def _sources(self, variant: Variant) -> list[str]:
         """apt's, where they are not the base's own."""
         if self.offline:
             return ["deb [trusted=yes] copy:/debs ./"]  # copied as if fetched, to be checked: dockerfiles/apt.sh
-        return [f"deb {self.apt_mirror} {suite}" for suite in spec.apt_suites] if self.apt_mirror else []
+        return [f"deb {self.apt_mirror} {suite}" for suite in variant.apt_suites] if self.apt_mirror else []
 
     def _pip(self) -> list[str]:
         told = {"cert": self.ca and "/run/secrets/ca", "index-url": self.pip_index}
@@ -99,22 +99,22 @@ class Site:
             told |= {"no-index": "true", "find-links": "/wheelhouse"}
         return ["[global]", "disable-pip-version-check = true", *(f"{k} = {v}" for k, v in told.items() if v)]
 
-    def _apt(self, spec: ImageSpec) -> list[str]:
+    def _apt(self, variant: Variant) -> list[str]:
         told = {"APT::Keep-Downloaded-Packages": "true", "Acquire::Retries": "3"}
         if self.ca:
             told["Acquire::https::CAInfo"] = "/run/secrets/ca"
-        if self._sources(spec):
+        if self._sources(variant):
             told |= {"Dir::Etc::SourceList": "/run/secrets/sources", "Dir::Etc::SourceParts": "-"}
-        if proxy := self.proxy_to(self.apt_mirror or spec.apt_mirror):
+        if proxy := self.proxy_to(self.apt_mirror or variant.apt_mirror):
             told |= {"Acquire::http::Proxy": proxy, "Acquire::https::Proxy": proxy}
         return [f'{name} "{value}";' for name, value in told.items()]
 
-    def _git(self, spec: ImageSpec) -> list[str]:
+    def _git(self, variant: Variant) -> list[str]:
         lines = ["[http]", 'sslCAInfo = "/run/secrets/ca"'] if self.ca else []
-        for repository in {new.repository for new in spec.replaces.values()}:
+        for repository in {new.repository for new in variant.replaces.values()}:
             if proxy := self.proxy_to(repository):
                 lines += [f'[http "{repository}"]', f'proxy = "{proxy}"']
-        for name, new in spec.replaces.items() if self.offline else ():
+        for name, new in variant.replaces.items() if self.offline else ():
             lines += [f'[url "file:///git/{name}.git"]', f'insteadOf = "{new.repository}"']
         return lines
 

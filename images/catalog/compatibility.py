@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from images.catalog import verl_releases
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import Incompatible
 
 # What a package index has of these for Linux is built for CUDA; on ROCm they come from the base, or by `replaces`.
@@ -27,38 +27,38 @@ CUDA_NAMES = ("nvidia-", "cuda-", "cupy-cuda")
 FIRST_WITH_ZSTD = Version("23.0")  # moby's notes of 23.0; 20.10 says "invalid tar header"
 
 
-def refuse_impossible(spec: ImageSpec, others: Iterable[ImageSpec] | None = None) -> None:
-    """Raise Incompatible with all that is wrong with a variant, and with what works among ``others``, else the catalog."""
-    if reasons := wrong_with(spec):
-        instead = _instead(spec, Catalog.read().variants.values() if others is None else others)
-        raise Incompatible(" ".join([f"{spec.variant} cannot work:", *reasons, *instead]))
+def refuse_impossible(variant: Variant, others: Iterable[Variant] | None = None) -> None:
+    """Raise Incompatible with all reasons, and the nearest variants of ``others`` (default: the catalog) that work."""
+    if reasons := wrong_with(variant):
+        instead = _instead(variant, Catalog.read().variants.values() if others is None else others)
+        raise Incompatible(" ".join([f"{variant.name} cannot work:", *reasons, *instead]))
 
 
-def refuse_engine(spec: ImageSpec, engine: Mapping[str, Any]) -> None:
+def refuse_engine(variant: Variant, engine: Mapping[str, Any]) -> None:
     """Raise Incompatible where the daemon of this `docker version` can neither pull the base nor run it."""
     version, machine = str(engine["Version"]), str(engine["Arch"])
-    if machine != spec.architecture:
+    if machine != variant.architecture:
         raise Incompatible(
-            f"{spec.variant} is for {spec.machine}, the engine here is {machine}: build it on a machine of its own, or "
-            f"take a variant for {machine} (docs/tags.md)."
+            f"{variant.name} is for {variant.machine}, the engine here is {machine}: build it on a machine of its "
+            f"own, or take a variant for {machine} (docs/tags.md)."
         )
-    if spec.base_layers == "zstd" and Version(version.partition("-")[0].partition("+")[0]) < FIRST_WITH_ZSTD:
+    if variant.base_layers == "zstd" and Version(version.partition("-")[0].partition("+")[0]) < FIRST_WITH_ZSTD:
         raise Incompatible(
-            f"the layers of {spec.base} are compressed with zstd, which Docker reads from {FIRST_WITH_ZSTD} on; the "
+            f"the layers of {variant.base} are compressed with zstd, which Docker reads from {FIRST_WITH_ZSTD} on; the "
             f"engine here is {version}. Name a copy with gzip layers with --base, such as `skopeo copy "
             "--dest-compress-format gzip` makes."
         )
 
 
-def wrong_with(spec: ImageSpec) -> list[str]:
+def wrong_with(variant: Variant) -> list[str]:
     """Why a variant cannot work, a sentence each."""
-    return list(chain.from_iterable(rule(spec) for rule in RULES))
+    return list(chain.from_iterable(rule(variant) for rule in RULES))
 
 
-def python_for_verl(spec: ImageSpec) -> Iterator[str]:
+def python_for_verl(variant: Variant) -> Iterator[str]:
     """Requires-Python of the release."""
-    verl, python = spec.installs["verl"], Version(spec.python)
-    if not (wanted := _asks(spec).python).contains(python):
+    verl, python = variant.installs["verl"], Version(variant.python)
+    if not (wanted := _asks(variant).python).contains(python):
         fits = sorted(
             filter(lambda each: verl_releases.release(each).python.contains(python), verl_releases.known()), key=Version
         )
@@ -66,19 +66,19 @@ def python_for_verl(spec: ImageSpec) -> Iterator[str]:
         yield f"verl {verl} needs Python {wanted}, the base has {python}{last}."
 
 
-def ranges_of_verl(spec: ImageSpec) -> Iterator[str]:
+def ranges_of_verl(variant: Variant) -> Iterator[str]:
     """torch, vLLM, SGLang, tensordict, transformers and all else that the release and its extra for the engine name."""
-    pins = {canonicalize_name(name): Version(version) for name, version in spec.pins.items()}
-    excepted = {canonicalize_name(name) for name in spec.outside}
-    asked = dict.fromkeys([*_asks(spec).ranges(), *_asks(spec).ranges(spec.rollout)])
+    pins = {canonicalize_name(name): Version(version) for name, version in variant.pins.items()}
+    excepted = {canonicalize_name(name) for name in variant.outside}
+    asked = dict.fromkeys([*_asks(variant).ranges(), *_asks(variant).ranges(variant.rollout)])
     for name, wanted in asked:
         if name in pins and name not in excepted and not wanted.contains(pins[name], prereleases=True):
-            yield f"verl {spec.installs['verl']} asks for {name} {wanted}, here it is {pins[name]}."
+            yield f"verl {variant.installs['verl']} asks for {name} {wanted}, here it is {pins[name]}."
 
 
-def vllm_that_verl_knows(spec: ImageSpec) -> Iterator[str]:
+def vllm_that_verl_knows(variant: Variant) -> Iterator[str]:
     """verl/third_party/vllm/__init__.py at v0.3.0.post1 to v0.4.1 raises on what it does not know."""
-    verl, vllm = Version(spec.installs["verl"]), spec.pins.get("vllm")
+    verl, vllm = Version(variant.installs["verl"]), variant.pins.get("vllm")
     if not vllm or not Version("0.3.0.post1") <= verl <= Version("0.4.1"):
         return
     # v0.3.0.post1 compares whole strings, among them "0.6.3+rocm624"; v0.4.1 looks at the beginning alone.
@@ -89,25 +89,25 @@ def vllm_that_verl_knows(spec: ImageSpec) -> Iterator[str]:
         )
 
 
-def ray_for_the_toolkit(spec: ImageSpec) -> Iterator[str]:
+def ray_for_the_toolkit(variant: Variant) -> Iterator[str]:
     """verl_node knows Ray from 2.40 on; Ray from 2.45 on refuses ROCR_VISIBLE_DEVICES, which verl before 0.5 sets."""
-    ray, verl = Version(spec.installs["ray"]), Version(spec.installs["verl"])
+    ray, verl = Version(variant.installs["ray"]), Version(variant.installs["verl"])
     if ray < Version("2.40"):
         yield f"Ray {ray} is older than 2.40."
-    if spec.platform == "rocm" and verl < Version("0.5.0") and ray >= Version("2.45"):
+    if variant.platform == "rocm" and verl < Version("0.5.0") and ray >= Version("2.45"):
         yield f"Ray {ray} refuses ROCR_VISIBLE_DEVICES, and verl {verl}'s own ROCm image pins ray<2.45."
 
 
-def cuda_on_rocm(spec: ImageSpec) -> Iterator[str]:
+def cuda_on_rocm(variant: Variant) -> Iterator[str]:
     """What an index has is built for CUDA, and would stand in the place of what the base was built with."""
-    if spec.platform != "rocm":
+    if variant.platform != "rocm":
         return
-    for name in map(canonicalize_name, spec.installs):
+    for name in map(canonicalize_name, variant.installs):
         if name in BUILT_FOR_CUDA or name.startswith(CUDA_NAMES):
             yield f"{name} of an index is built for CUDA: leave it to the ROCm base, or build it by `replaces.{name}`."
 
 
-RULES: tuple[Callable[[ImageSpec], Iterator[str]], ...] = (
+RULES: tuple[Callable[[Variant], Iterator[str]], ...] = (
     python_for_verl,
     ranges_of_verl,
     vllm_that_verl_knows,
@@ -116,22 +116,22 @@ RULES: tuple[Callable[[ImageSpec], Iterator[str]], ...] = (
 )
 
 
-def _asks(spec: ImageSpec) -> verl_releases.Release:
+def _asks(variant: Variant) -> verl_releases.Release:
     """What the release says; of a checkout or commit the last release before it has to speak."""
-    verl = spec.installs["verl"]
-    if not spec.source:
+    verl = variant.installs["verl"]
+    if not variant.source:
         return verl_releases.release(verl)
     older = sorted((each for each in verl_releases.known() if Version(each) <= Version(verl)), key=Version)
     return verl_releases.release(older[-1] if older else min(verl_releases.known(), key=Version))
 
 
-def _instead(spec: ImageSpec, others: Iterable[ImageSpec]) -> Iterator[str]:
+def _instead(variant: Variant, others: Iterable[Variant]) -> Iterator[str]:
     """The variant that works and is nearest: this verl on another base, and another verl on this base."""
-    work = [each for each in others if each.variant != spec.variant and not wrong_with(each)]
-    verl = spec.installs["verl"]
+    work = [each for each in others if each.name != variant.name and not wrong_with(each)]
+    verl = variant.installs["verl"]
     same_verl = [each for each in work if each.installs["verl"] == verl]
-    same_verl.sort(key=lambda each: (each.platform != spec.platform, each.rollout != spec.rollout))
+    same_verl.sort(key=lambda each: (each.platform != variant.platform, each.rollout != variant.rollout))
     if same_verl:
-        yield f"verl {verl} works in the variant {same_verl[0].variant} ({same_verl[0].summary})."
-    if same_base := [each for each in work if each.base == spec.base]:
-        yield f"On this base the variant {same_base[0].variant} works, with verl {same_base[0].installs['verl']}."
+        yield f"verl {verl} works in the variant {same_verl[0].name} ({same_verl[0].summary})."
+    if same_base := [each for each in work if each.base == variant.base]:
+        yield f"On this base the variant {same_base[0].name} works, with verl {same_base[0].installs['verl']}."

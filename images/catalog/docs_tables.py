@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import CatalogError
 from images.host.paths import ENTRYPOINTS, ROOT
 
@@ -25,10 +25,10 @@ def families(catalog: Catalog) -> str:
         rows.append([
             f"`{name}`" + (" (default)" if catalog.is_default(first) else ""),
             first.summary,
-            _listed(spec.installs["verl"] for spec in variants),
-            _listed(engine(spec) for spec in variants),
-            _listed(gpu for spec in variants for gpu in spec.gpus) or "none",
-            _listed(spec.machine for spec in variants),
+            _listed(variant.installs["verl"] for variant in variants),
+            _listed(engine(variant) for variant in variants),
+            _listed(gpu for variant in variants for gpu in variant.gpus) or "none",
+            _listed(variant.machine for variant in variants),
         ])  # fmt: skip
     return _table(["variant", "for", "verl", "rollout", "GPUs", "machine"], rows)
 
@@ -36,10 +36,10 @@ def families(catalog: Catalog) -> str:
 def tags(catalog: Catalog) -> str:
     """A row a variant: its tag, what it is built on, and what is in it."""
     rows = []
-    for spec in catalog.variants.values():
-        pins = [spec.pins[name] for name in ("python", "torch", "ray")]
-        image = " ".join(f"`{name}`" for name in catalog.names(spec))
-        rows.append([image, f"`{spec.variant}`", *pins, engine(spec), ", ".join(spec.gpus), recipes(spec)])
+    for variant in catalog.variants.values():
+        pins = [variant.pins[name] for name in ("python", "torch", "ray")]
+        image = " ".join(f"`{name}`" for name in catalog.names(variant))
+        rows.append([image, f"`{variant.name}`", *pins, engine(variant), ", ".join(variant.gpus), recipes(variant)])
     return _table(["image", "variant", "Python", "torch", "Ray", "rollout", "GPUs", "recipes"], rows)
 
 
@@ -55,31 +55,36 @@ def bases(catalog: Catalog) -> str:
 def commands(catalog: Catalog) -> str:
     """Build, push and launch of every platform's default variant."""
     lines = []
-    for platform, variant in catalog.defaults.items():
-        spec = catalog.variants[variant]
+    for platform, name in catalog.defaults.items():
+        chosen = catalog.variants[name]
         recipe = "demo_cpu" if platform == "cpu" else "gsm8k_grpo"
         gpus = 1 if platform == "cpu" else 8
         lines += [
-            f"./run build --platform {platform}    # {spec.name}:{spec.tag}: {spec.summary}",
+            f"./run build --platform {platform}    # {chosen.repository}:{chosen.tag}: {chosen.summary}",
             f"./run push --platform {platform} --registry {REGISTRY}",
-            f"VERLJOB_IMAGE={REGISTRY}/{spec.name}:{spec.tag} \\",
+            f"VERLJOB_IMAGE={REGISTRY}/{chosen.repository}:{chosen.tag} \\",
             f"    sbatch --nodes=2 --gpus-per-node={gpus} slurm/launch.sh {recipe}",
         ]
     return "\n".join(["```sh", *lines, "```"])
 
 
-def engine(spec: ImageSpec) -> str:
+def engine(variant: Variant) -> str:
     """The rollout engine with its version, as far as it is one of its own."""
     version = next(
-        (spec.pins[name] for name in (spec.rollout, *ENGINES) if spec.rollout in name and name in spec.pins), ""
+        (
+            variant.pins[name]
+            for name in (variant.rollout, *ENGINES)
+            if variant.rollout in name and name in variant.pins
+        ),
+        "",
     )
-    return f"{spec.rollout} {version}".strip()
+    return f"{variant.rollout} {version}".strip()
 
 
-def recipes(spec: ImageSpec) -> str:
+def recipes(variant: Variant) -> str:
     """Whether slurm/recipes can be said to this verl; verl_node takes the newest key table for all that is newer."""
     series = [Version(path.stem.removeprefix("verl-")) for path in KEY_TABLES.glob("verl-*.yaml")]
-    verl = Version(spec.installs["verl"])
+    verl = Version(variant.installs["verl"])
     return "yes" if verl >= max(series) or any(each.release == verl.release[:2] for each in series) else "no key table"
 
 
@@ -115,10 +120,10 @@ def _fill(page: Path, parts: dict[str, str]) -> str:
     return text
 
 
-def _by_family(catalog: Catalog) -> dict[str, list[ImageSpec]]:
-    found: dict[str, list[ImageSpec]] = {}
-    for spec in catalog.variants.values():
-        found.setdefault(spec.family, []).append(spec)
+def _by_family(catalog: Catalog) -> dict[str, list[Variant]]:
+    found: dict[str, list[Variant]] = {}
+    for variant in catalog.variants.values():
+        found.setdefault(variant.family, []).append(variant)
     return found
 
 

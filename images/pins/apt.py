@@ -11,29 +11,29 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import ImageError
 from images.host.paths import APT_PINS
 from images.host.process import run
 
 
-def path(spec: ImageSpec, folder: Path = APT_PINS) -> Path:
+def path(variant: Variant, folder: Path = APT_PINS) -> Path:
     """Where a variant's pins lie; variants of one suite and machine share them."""
-    return folder / f"{spec.apt_suites[0].split()[0]}-{spec.machine}.txt"
+    return folder / f"{variant.apt_suites[0].split()[0]}-{variant.machine}.txt"
 
 
-def text(spec: ImageSpec, folder: Path = APT_PINS) -> str:
+def text(variant: Variant, folder: Path = APT_PINS) -> str:
     """`name version sha256` lines for dockerfiles/apt.sh; none where the mirror was never asked."""
-    return path(spec, folder).read_text(encoding="utf-8") if path(spec, folder).is_file() else ""
+    return path(variant, folder).read_text(encoding="utf-8") if path(variant, folder).is_file() else ""
 
 
-def covers(spec: ImageSpec, folder: Path = APT_PINS) -> bool:
+def covers(variant: Variant, folder: Path = APT_PINS) -> bool:
     """Whether the pins name every package that the variant asks for."""
-    lines = text(spec, folder).splitlines()
-    return {line.split()[0] for line in lines if line and not line.startswith("#")} >= set(spec.apt_packages)
+    lines = text(variant, folder).splitlines()
+    return {line.split()[0] for line in lines if line and not line.startswith("#")} >= set(variant.apt_packages)
 
 
-def update(spec: ImageSpec, mirror: str = "", folder: Path = APT_PINS) -> Path:
+def update(variant: Variant, mirror: str = "", folder: Path = APT_PINS) -> Path:
     """Ask the distribution's mirror again; ImageError where there is no apt, or its keys are not here."""
     if not shutil.which("apt-get"):
         raise ImageError("apt-get is needed to ask a mirror for versions: run this on Debian or Ubuntu")
@@ -41,19 +41,19 @@ def update(spec: ImageSpec, mirror: str = "", folder: Path = APT_PINS) -> Path:
         system = Path(temporary)
         for each in ("lists/partial", "archives/partial"):
             (system / each).mkdir(parents=True)
-        sources = [f"deb {mirror or spec.apt_mirror} {suite}" for suite in spec.apt_suites]
+        sources = [f"deb {mirror or variant.apt_mirror} {suite}" for suite in variant.apt_suites]
         (system / "sources").write_text("\n".join(sources) + "\n", encoding="utf-8")
         (system / "status").touch()
-        environment = {"APT_CONFIG": str(_configuration(system, spec.architecture))}
+        environment = {"APT_CONFIG": str(_configuration(system, variant.architecture))}
         run(["apt-get", "--quiet", "--error-on=any", "update"], environment)
-        wanted = ["--yes", "--no-install-recommends", *spec.apt_packages]
+        wanted = ["--yes", "--no-install-recommends", *variant.apt_packages]
         uris = run(["apt-get", "--quiet=2", "--print-uris", "install", *wanted], environment)
         # Of hashes --print-uris tells MD5 alone, `show` all that the signed index has.
         names = re.findall(r"^'[^']+' ([^_]+)_", uris, re.MULTILINE)
         shown = run(["apt-cache", "--no-all-versions", "show", *names], environment)
-    target = path(spec, folder)
+    target = path(variant, folder)
     pins = sorted(map(_pin, shown.strip().split("\n\n")))
-    target.write_text("\n".join([f"# {'; '.join(spec.apt_suites)}", *pins]) + "\n", encoding="utf-8")
+    target.write_text("\n".join([f"# {'; '.join(variant.apt_suites)}", *pins]) + "\n", encoding="utf-8")
     return target
 
 

@@ -1,9 +1,9 @@
-"""Locks: what a variant installs and all that this pulls, by version and sha256, for the variant's Python and machine.
+"""Lock files: every package that a variant installs, by version and sha256, for its Python and machine.
 
 A lock holds no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
 CPU wheel. What the base has besides stays at the base's version as far as that fits (dockerfiles/guard.py), so on a GPU
-base most lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock,
-which is named for them: a lock of other inputs has another name.
+base most lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a
+lock, which is named for them: a lock of other inputs has another name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import ImageError
 from images.host.paths import LOCKS
 from images.host.process import run
@@ -39,35 +39,47 @@ OF_CUDA = ("nvidia-", "cuda-", "triton")
 GLIBC = {"focal": "2_31", "jammy": "2_35", "bookworm": "2_36", "noble": "2_39"}
 
 
-def inputs(spec: ImageSpec) -> dict[str, Any]:
+def inputs(variant: Variant) -> dict[str, Any]:
     """All that a lock depends on, but for what the package index has on the day."""
-    engine = [spec.rollout] if spec.platform == "cuda" else []  # an index has the engines of CUDA alone
+    engine = [variant.rollout] if variant.platform == "cuda" else []  # an index has the engines of CUDA alone
     return {
-        "python": spec.python,
-        "platform": f"{spec.machine}-manylinux_{GLIBC[spec.apt_suites[0].split()[0]]}",
-        "asked": sorted(spec.requirement(name) for name in spec.installs if name != "torch"),
-        "beside": sorted([f"{name}=={spec.has[name]}" for name in engine if name in spec.has] + [*spec.lock.with_]),
-        "base": [f"{name}=={spec.pins[name]}" for name in ("torch", "transformers") if name in {*spec.has, "torch"}],
-        "override": sorted(spec.lock.override),
-        "left to the base": sorted({"torch", *spec.guarded, *map(canonicalize_name, spec.lock.omit), *spec.replaces}),
+        "python": variant.python,
+        "platform": f"{variant.machine}-manylinux_{GLIBC[variant.apt_suites[0].split()[0]]}",
+        "asked": sorted(variant.requirement(name) for name in variant.installs if name != "torch"),
+        "beside": sorted(
+            [f"{name}=={variant.has[name]}" for name in engine if name in variant.has] + [*variant.lock.with_]
+        ),
+        "base": [
+            f"{name}=={variant.pins[name]}" for name in ("torch", "transformers") if name in {*variant.has, "torch"}
+        ],
+        "override": sorted(variant.lock.override),
+        "left to the base": sorted(
+            {"torch", *variant.guarded, *map(canonicalize_name, variant.lock.omit), *variant.replaces}
+        ),
     }
 
 
-def path(spec: ImageSpec, folder: Path | None = None) -> Path:
+def path(variant: Variant, folder: Path | None = None) -> Path:
     """Where a variant's lock lies."""
-    digest = hashlib.sha256(json.dumps(inputs(spec), sort_keys=True).encode()).hexdigest()[:6]
-    parts = [f"verl{spec.installs['verl']}", f"py{spec.python}", f"torch{spec.pins['torch']}", spec.machine, digest]
+    digest = hashlib.sha256(json.dumps(inputs(variant), sort_keys=True).encode()).hexdigest()[:6]
+    parts = [
+        f"verl{variant.installs['verl']}",
+        f"py{variant.python}",
+        f"torch{variant.pins['torch']}",
+        variant.machine,
+        digest,
+    ]
     return (folder or LOCKS) / f"{'-'.join(parts)}.txt"
 
 
-def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
+def write(variant: Variant, folder: Path = LOCKS) -> Path:
     """Resolve again and write a variant's lock; needs uv and a package index."""
-    given = inputs(spec)
+    given = inputs(variant)
     # First with all that the base has, so that the versions fit it; then without, so that only ours are listed.
     together = resolve(given, [*given["asked"], *given["beside"], *given["base"]], [])
     constraints = [f"{each['name']}=={each['version']}" for each in together]
     ours = resolve(given, [*given["asked"], *given["base"][:1]], constraints)
-    target = path(spec, folder)
+    target = path(variant, folder)
     head = [f"# {key}: {value if isinstance(value, str) else ' '.join(value)}" for key, value in given.items()]
     target.write_text("\n".join([*head, *without_base(given, ours)]) + "\n", encoding="utf-8")
     return target
@@ -75,9 +87,9 @@ def write(spec: ImageSpec, folder: Path = LOCKS) -> Path:
 
 def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
     """Resolve every lock again, and remove those of no variant."""
-    variants = list({path(spec, folder): spec for spec in catalog.variants.values()}.values())
+    variants = list({path(variant, folder): variant for variant in catalog.variants.values()}.values())
     with ThreadPoolExecutor(RESOLVERS) as pool:
-        written = list(pool.map(lambda spec: write(spec, folder), variants))
+        written = list(pool.map(lambda variant: write(variant, folder), variants))
     for left in set(folder.glob("*.txt")) - set(written):
         left.unlink()
     return written
@@ -112,9 +124,9 @@ def without_base(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> I
         yield " ".join([f"{name}=={each['version']}", *(f"--hash=sha256:{value}" for value in hashes), *mark])
 
 
-def locked(spec: ImageSpec) -> dict[str, str]:
+def locked(variant: Variant) -> dict[str, str]:
     """Package to version of a variant's lock."""
-    lines = path(spec).read_text(encoding="utf-8").splitlines()
+    lines = path(variant).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
     return {found[1]: found[2] for found in pins if found}
 

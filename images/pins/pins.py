@@ -13,7 +13,7 @@ from pathlib import Path
 
 from images.catalog import verl_releases
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned
 from images.host.paths import BASE_DIGESTS, BUILD_TOOLS
 from images.pins import apt, bases, torch_wheels
@@ -27,47 +27,51 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
 
 def check(catalog: Catalog) -> str:
     """What is pinned, and what is not known yet; NotPinned with everything that should be and is not."""
-    specs = list(catalog.variants.values())
-    if wrong := sorted({*_wrong(specs), *_left_over(specs)}):
+    variants = list(catalog.variants.values())
+    if wrong := sorted({*_wrong(variants), *_left_over(variants)}):
         raise NotPinned(wrong)
-    locks = {pins_locks.path(spec) for spec in specs}
+    locks = {pins_locks.path(variant) for variant in variants}
     lines = sum(len(_lines(path)) for path in locks)
-    names = {spec.base: spec.base_digest for spec in specs}
+    names = {variant.base: variant.base_digest for variant in variants}
     counted = [
-        f"{len(specs)} variants, {len(locks)} locks, {lines} packages by hash, "
+        f"{len(variants)} variants, {len(locks)} locks, {lines} packages by hash, "
         f"{sum(map(bool, names.values()))} of {len(names)} bases by digest, "
-        f"{len({new.commit for spec in specs for new in spec.replaces.values()})} git sources by commit"
+        f"{len({new.commit for variant in variants for new in variant.replaces.values()})} git sources by commit"
     ]
-    return "\n".join([*counted, *dict.fromkeys(line for spec in specs for line in unknown(spec))])
+    return "\n".join([*counted, *dict.fromkeys(line for variant in variants for line in unknown(variant))])
 
 
-def unknown(spec: ImageSpec) -> Iterator[str]:
+def unknown(variant: Variant) -> Iterator[str]:
     """What of a variant nobody could be asked for yet."""
-    if not spec.base_digest:
-        yield f"{spec.base}: digest unknown: no registry asked yet"
-    if not apt.text(spec):
-        suite, names = spec.apt_suites[0].split()[0], " ".join(spec.apt_packages)
-        yield f"{suite} on {spec.machine}: versions of {names} unknown: no mirror asked yet"
-    torch = spec.installs.get("torch")
-    if torch and not torch_wheels.pinned(torch, spec.python, spec.machine):
-        yield f"torch {torch} for Python {spec.python} on {spec.machine}: wheel unknown: no index asked yet"
+    if not variant.base_digest:
+        yield f"{variant.base}: digest unknown: no registry asked yet"
+    if not apt.text(variant):
+        suite, names = variant.apt_suites[0].split()[0], " ".join(variant.apt_packages)
+        yield f"{suite} on {variant.machine}: versions of {names} unknown: no mirror asked yet"
+    torch = variant.installs.get("torch")
+    if torch and not torch_wheels.pinned(torch, variant.python, variant.machine):
+        yield f"torch {torch} for Python {variant.python} on {variant.machine}: wheel unknown: no index asked yet"
 
 
 def update(catalog: Catalog) -> Iterator[str]:
     """Ask everybody again, and tell what was written and what could not be had. The diff of images/ is the review."""
-    specs = list(catalog.variants.values())
-    for verl in sorted({spec.installs["verl"] for spec in specs}):
+    variants = list(catalog.variants.values())
+    for verl in sorted({variant.installs["verl"] for variant in variants}):
         yield str(verl_releases.update(verl))
-    for reference, reason in bases.update(spec.base for spec in specs).items():
+    for reference, reason in bases.update(variant.base for variant in variants).items():
         yield f"{reference}: {reason}"
     yield str(BASE_DIGESTS)
-    for spec in {apt.path(spec): spec for spec in specs}.values():
+    for variant in {apt.path(variant): variant for variant in variants}.values():
         try:
-            yield str(apt.update(spec))
+            yield str(apt.update(variant))
         except ImageError as failure:
-            yield f"{apt.path(spec).name}: {failure}"
+            yield f"{apt.path(variant).name}: {failure}"
     for torch in sorted(
-        {(spec.installs["torch"], spec.python, spec.machine) for spec in specs if "torch" in spec.installs}
+        {
+            (variant.installs["torch"], variant.python, variant.machine)
+            for variant in variants
+            if "torch" in variant.installs
+        }
     ):
         try:
             yield str(torch_wheels.update(*torch))
@@ -76,28 +80,31 @@ def update(catalog: Catalog) -> Iterator[str]:
     yield from map(str, pins_locks.write_all(catalog))
 
 
-def _wrong(specs: Iterable[ImageSpec]) -> Iterator[str]:
+def _wrong(variants: Iterable[Variant]) -> Iterator[str]:
     yield from _unpinned(BUILD_TOOLS)
-    for spec in specs:
-        if spec.base_digest and not DIGEST.match(spec.base_digest):
-            yield f"{spec.base}: {spec.base_digest!r} is no digest"
-        for name, new in spec.replaces.items():
+    for variant in variants:
+        if variant.base_digest and not DIGEST.match(variant.base_digest):
+            yield f"{variant.base}: {variant.base_digest!r} is no digest"
+        for name, new in variant.replaces.items():
             if not COMMIT.match(new.commit):
-                yield f"{spec.variant}: {name} is built from {new.commit!r}, which is not a whole commit"
-        path = pins_locks.path(spec)
+                yield f"{variant.name}: {name} is built from {new.commit!r}, which is not a whole commit"
+        path = pins_locks.path(variant)
         if not path.is_file():
-            yield f"{spec.variant}: {path.name} is missing: `invoke lock --variant {spec.variant}`"
+            yield f"{variant.name}: {path.name} is missing: `invoke lock --variant {variant.name}`"
             continue
         yield from _unpinned(path)
-        text = apt.text(spec)
-        if text and not apt.covers(spec):
-            yield f"{apt.path(spec).name} lacks a package of {' '.join(spec.apt_packages)}: `invoke pins --update`"
+        text = apt.text(variant)
+        if text and not apt.covers(variant):
+            wanted = " ".join(variant.apt_packages)
+            yield f"{apt.path(variant).name} lacks a package of {wanted}: `invoke pins --update`"
         pins = [line for line in text.splitlines() if line and not line.startswith("#")]
-        yield from (f"{apt.path(spec).name}: not by version and sha256: {line}" for line in pins if not PIN.match(line))
+        yield from (
+            f"{apt.path(variant).name}: not by version and sha256: {line}" for line in pins if not PIN.match(line)
+        )
 
 
-def _left_over(specs: Iterable[ImageSpec]) -> Iterator[str]:
-    wanted = {pins_locks.path(spec) for spec in specs}
+def _left_over(variants: Iterable[Variant]) -> Iterator[str]:
+    wanted = {pins_locks.path(variant) for variant in variants}
     for path in set(pins_locks.LOCKS.iterdir()) - wanted:
         yield f"{path.name} is the lock of no variant: `invoke lock` removes it"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from docker.models.images import Image
 
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.engine.client import Engine, choose
 from images.engine.daemon import daemon, local
 from images.errors import CommandFailed, PushFailed, TagTaken
@@ -41,13 +41,20 @@ class Push:
 
     @classmethod
     def of(
-        cls, spec: ImageSpec, catalog: Catalog, registries: str, *, image: str = "", tags: str = "", force: bool = False
+        cls,
+        variant: Variant,
+        catalog: Catalog,
+        registries: str,
+        *,
+        image: str = "",
+        tags: str = "",
+        force: bool = False,
     ) -> Push:
         """What `invoke push` is asked for; ``registries`` (HOST[:PORT][/PATH]) and ``tags`` by comma."""
-        usual = catalog.names(spec)
+        usual = catalog.names(variant)
         wanted = _words(tags) or [name.rpartition(":")[2] for name in usual]
-        repositories = [f"{each.rstrip('/')}/{spec.name}" for each in _words(registries)]
-        return cls(local(image or usual[0]), spec.tag, repositories, wanted, force)
+        repositories = [f"{each.rstrip('/')}/{variant.repository}" for each in _words(registries)]
+        return cls(local(image or usual[0]), variant.tag, repositories, wanted, force)
 
     @property
     def own_tag(self) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import inputs as context_inputs
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, daemon_version
@@ -50,15 +50,15 @@ def read(image_id: str, folder: Path | None = None) -> dict[str, Any] | None:
 
 
 def dependencies(
-    spec: ImageSpec, reference: str, base: Inspected, context: Path, inputs: Mapping[str, str]
+    variant: Variant, reference: str, base: Inspected, context: Path, inputs: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """What a build of ``spec`` from ``context`` on ``base`` is made of; ``inputs`` are those of context/inputs.py."""
+    """The materials of a build of ``variant`` on ``base``; ``inputs`` are those of context/inputs.py."""
     files = context_inputs.files(inputs)
-    return [_base(base, reference), *_sources(spec), *_files(files), *_verl(context, files), *_checkout()]
+    return [_base(base, reference), *_sources(variant), *_files(files), *_verl(context, files), *_checkout()]
 
 
 def predicate(
-    spec: ImageSpec,
+    variant: Variant,
     engine: Engine,
     reference: str,
     context: Path,
@@ -73,7 +73,7 @@ def predicate(
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": {"platform": spec.platform, "variant": spec.variant, "base": reference},
+            "externalParameters": {"platform": variant.platform, "variant": variant.name, "base": reference},
             "internalParameters": {name: labels[name] for name in ("template", "toolkit", "pins")},
             "resolvedDependencies": list(made_of),
         },
@@ -92,8 +92,8 @@ def _base(image: Inspected, reference: str) -> dict[str, Any]:
     return {"name": BASE, "uri": f"docker-image://{reference}", "digest": {"sha256": digest}, "annotations": facts}
 
 
-def _sources(spec: ImageSpec) -> Iterator[dict[str, Any]]:
-    for name, new in spec.replaces.items():
+def _sources(variant: Variant) -> Iterator[dict[str, Any]]:
+    for name, new in variant.replaces.items():
         yield {"name": name, "uri": f"git+{new.repository}@{new.commit}", "digest": {"gitCommit": new.commit}}
 
 

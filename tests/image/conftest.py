@@ -20,7 +20,7 @@ from pytest_docker.plugin import get_docker_services
 from images.builds import build
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.engine import base_image as debian
 from images.engine import daemon as engine
 from images.pins import locks
@@ -76,15 +76,15 @@ OF_RAY = [
 ]  # fmt: skip
 
 
-def small(spec: ImageSpec, **more: str) -> ImageSpec:
+def small(variant: Variant, **more: str) -> Variant:
     """The variant with Ray's and verl's own packages alone, verl without the gigabyte that it pulls."""
-    installs = {"verl": spec.installs["verl"], "ray": spec.installs["ray"], **more}
-    return replace(spec, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
+    installs = {"verl": variant.installs["verl"], "ray": variant.installs["ray"], **more}
+    return replace(variant, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
 
 
-def small_lock(spec: ImageSpec, folder: Path, **more: str) -> Path:
+def small_lock(variant: Variant, folder: Path, **more: str) -> Path:
     """The lines of the variant's lock for that, and one for each package more, which the stand-in offers."""
-    lines = locks.path(spec).read_text(encoding="utf-8").splitlines()
+    lines = locks.path(variant).read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.split("==")[0] in ("verl", *OF_RAY)]
     standin.offered(folder)
     for name, version in more.items():
@@ -103,11 +103,11 @@ def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 
     @cache
     def make(variant: str, base: str = "", **more: str) -> str:
-        spec = CATALOG.variants[variant]
-        lines = small_lock(spec, tmp_path_factory.mktemp(variant), **more)
+        chosen = CATALOG.variants[variant]
+        lines = small_lock(chosen, tmp_path_factory.mktemp(variant), **more)
         tag = f"verljob-test-{variant}:{'-'.join(more) or 'plain'}"
         reference = base or standin.ensure(variant)
-        return build.build(small(spec, **more), Site.here(), [tag], from_base=reference, lock=lines)
+        return build.build(small(chosen, **more), Site.here(), [tag], from_base=reference, lock=lines)
 
     debian.ensure()
     # Threads that ask pytest for the first folder at once each empty what it makes.

@@ -20,7 +20,7 @@ from images.builds import build, build_all
 from images.builds.site import Site
 from images.catalog import compatibility
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.contents import diff
 from images.contents.table import space
 from images.context import verl_source
@@ -70,15 +70,15 @@ class Heard(Progress):
         self.verdicts.append(verdict)
 
 
-def built(spec: ImageSpec, idle_base: str, lines: Path | None = None) -> tuple[list[report.StepReport], Heard]:
+def built(variant: Variant, idle_base: str, lines: Path | None = None) -> tuple[list[report.StepReport], Heard]:
     heard = Heard()
-    build.build(spec, Site.here(), [TAG], from_base=idle_base, lock=lines, progress=heard)
+    build.build(variant, Site.here(), [TAG], from_base=idle_base, lock=lines, progress=heard)
     told = store.read(TAG)
     assert told
     return [report.StepReport(**step) for step in told["steps"]], heard
 
 
-def bumped(pin: str, folder: Path) -> tuple[ImageSpec, Path]:
+def bumped(pin: str, folder: Path) -> tuple[Variant, Path]:
     """verl.cpu with a version of the pin that no build had before, since the engine's cache outlives a test run."""
     new, lines = time.time_ns(), locks.path(CPU).read_text()
     (folder / "lock.txt").write_text(
@@ -138,8 +138,8 @@ def test_a_pins_bump_runs_only_the_steps_that_name_it_and_what_follows(
 ) -> None:
     monkeypatch.setattr(compatibility, "refuse_impossible", lambda _: None)  # there is no such version of anything
     before, _ = built(CPU, idle_base)
-    spec, lines = bumped(pin, tmp_path)
-    after, _ = built(spec, idle_base, lines)
+    variant, lines = bumped(pin, tmp_path)
+    after, _ = built(variant, idle_base, lines)
 
     named = [place for place, (old, new) in enumerate(zip(before, after)) if old.text != new.text]
     ran = [place for place, step in enumerate(after) if not step.cached and not step.text.startswith("FROM ")]
@@ -175,12 +175,12 @@ def test_a_one_line_edit_of_a_checkout_runs_the_last_step_alone_and_changes_one_
     (tmp_path / "verl/version").mkdir(parents=True)
     (tmp_path / "verl/version/version").write_text("0.9.1\n")
     (tmp_path / "verl/__init__.py").write_text(f"x = {time.time_ns()}\n")
-    spec, of = verl_source.chosen(CPU, str(tmp_path), False, lambda _: {})
+    variant, of = verl_source.chosen(CPU, str(tmp_path), False, lambda _: {})
     heard, layers = Heard(), []
     for line in ("", "y = 2\n"):
         with (tmp_path / "verl/__init__.py").open("a") as file:
             file.write(line)
-        image = build.build(spec, Site.here(), [TAG], from_base=idle_base, verl=of, progress=heard)
+        image = build.build(variant, Site.here(), [TAG], from_base=idle_base, verl=of, progress=heard)
         layers.append(daemon.images.get(image).attrs["RootFS"]["Layers"])
 
     told = store.read(TAG)
@@ -196,16 +196,16 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 ) -> None:
     asked: list[str] = []
 
-    def base_of(spec: ImageSpec, *_: object) -> str:
-        asked.append(spec.variant)
-        if spec.platform == "rocm":
-            raise NotBuilt(spec.base)
+    def base_of(variant: Variant, *_: object) -> str:
+        asked.append(variant.name)
+        if variant.platform == "rocm":
+            raise NotBuilt(variant.base)
         return idle_base
 
     monkeypatch.setattr(build_all, "base_of", base_of)
     monkeypatch.setattr(build_all, "torch_of", lambda *_: [])
     monkeypatch.setattr(build, "_at_hand", lambda *_: (idle_base, base_image.find(idle_base)))
-    monkeypatch.setattr(Catalog, "names", lambda _, spec: [f"verljob-test-builds:{spec.variant}"])
+    monkeypatch.setattr(Catalog, "names", lambda _, variant: [f"verljob-test-builds:{variant.variant}"])
     chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
 
     outcomes = build_all.build_all(chosen, Site.here(), CATALOG, progress="quiet")
@@ -215,7 +215,7 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 
 
 def test_a_cell_of_another_processor_is_refused_and_left_out_of_all() -> None:
-    other = next(spec for spec in CATALOG.variants.values() if spec.architecture != architecture())
+    other = next(variant for variant in CATALOG.variants.values() if variant.architecture != architecture())
 
     with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine here is {architecture()}"):
         build.build(other, Site.here(), [TAG])
@@ -244,8 +244,8 @@ def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_ti
 def test_two_images_differ_in_what_was_changed(idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compatibility, "refuse_impossible", lambda _: None)
     built(CPU, idle_base)
-    other, (spec, lines) = "verljob-test-builds:other", bumped("ray", tmp_path)
-    build.build(spec, Site.here(), [other], from_base=idle_base, lock=lines, progress=Heard())
+    other, (variant, lines) = "verljob-test-builds:other", bumped("ray", tmp_path)
+    build.build(variant, Site.here(), [other], from_base=idle_base, lock=lines, progress=Heard())
 
     found = diff.between(TAG, other)
 

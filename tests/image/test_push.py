@@ -15,13 +15,13 @@ from images.errors import NotBuilt, PushFailed
 from images.registry import push
 
 CATALOG = Catalog.read()
-SPEC = replace(CATALOG.find("cpu"), variant="pushed")  # no variant's default: `latest` of this machine stays what it is
+SPEC = replace(CATALOG.find("cpu"), name="pushed")  # no variant's default: `latest` of this machine stays what it is
 
 
 @pytest.fixture
 def built(daemon: DockerClient) -> Iterator[str]:
     """A small image by the name that the variant's build would give."""
-    name = f"{SPEC.name}:{SPEC.tag}"
+    name = f"{SPEC.repository}:{SPEC.tag}"
     daemon.images.get(base_image.ensure()).tag(name)
     yield name
     daemon.images.remove(name)

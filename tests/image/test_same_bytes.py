@@ -26,8 +26,8 @@ SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-bytes"
 # The templates' own macros, and every kind of mount that they use, without the downloads.
 TEMPLATE = r"""{% import "macros.j2" as m -%}
-{{ m.banner(spec) }}
-ARG BASE={{ spec.base }}
+{{ m.banner(variant) }}
+ARG BASE={{ variant.base }}
 FROM ${BASE}
 RUN --mount=type=secret,id=pip --mount=type=cache,target=/root/.cache/pip \
     --mount=type=bind,source=steps,target=/steps --mount=type=bind,source=lock.txt,target=/lock.txt \
@@ -35,9 +35,9 @@ RUN --mount=type=secret,id=pip --mount=type=cache,target=/root/.cache/pip \
  && test -s /run/secrets/pip && touch /root/.cache/pip/kept \
  && mkdir -p /opt/made/empty && cp /steps/guard.py /opt/made && ln -s guard.py /opt/made/link \
  && ln /opt/made/guard.py /opt/made/hard && chmod 0751 /opt/made/empty && rm -r /usr/share/doc /etc/motd
-{{ m.labels(spec, "0") }}
+{{ m.labels(variant, "0") }}
 
-{{ m.toolkit(spec) }}
+{{ m.toolkit(variant) }}
 """
 
 
@@ -54,7 +54,7 @@ class Ground:
             patch.setattr(context, "STAGED", self.folder / name)
             folder = context.stage(SPEC, self.base, [])
         loader = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined)  # noqa: S701
-        (folder / "Dockerfile").write_text(loader.from_string(TEMPLATE).render(spec=SPEC) + f"\n{more}")
+        (folder / "Dockerfile").write_text(loader.from_string(TEMPLATE).render(variant=SPEC) + f"\n{more}")
         secret = self.folder / "pip"
         secret.write_text("[global]\n")
         return [

@@ -74,7 +74,7 @@ def built(place: SimpleNamespace, daemon: DockerClient) -> Iterator[SimpleNamesp
     """The build, and what it said."""
     place.server.asked.clear()
     with (place.folder / "log").open("w") as log, redirect_stderr(log):
-        image_id = build.build(small_variant.spec(), place.site, [TAG], from_base=BASE, lock=place.lock)
+        image_id = build.build(small_variant.small(), place.site, [TAG], from_base=BASE, lock=place.lock)
     yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), asked=list(place.server.asked))
     daemon.images.remove(TAG)
 
@@ -144,7 +144,7 @@ def test_a_build_that_fails_tells_no_secret(place: SimpleNamespace) -> None:
         redirect_stderr(log),
         pytest.raises(CommandFailed) as failure,
     ):
-        build.build(small_variant.spec(), place.site, [TAG], from_base=BASE, lock=place.folder / "broken.txt")
+        build.build(small_variant.small(), place.site, [TAG], from_base=BASE, lock=place.folder / "broken.txt")
 
     log_text = (place.folder / "failed").read_text()
     assert re.search(r"ERROR: .*no-such-package==1\.0", log_text)
@@ -155,7 +155,7 @@ def test_a_build_that_fails_tells_no_secret(place: SimpleNamespace) -> None:
 def carried(place: SimpleNamespace) -> Path:
     """A bundle that was made at the site."""
     output: Path = place.folder / "bundle"
-    make_bundle.make(small_variant.spec(), place.site, output, from_base=BASE, lock=place.lock)
+    make_bundle.make(small_variant.small(), place.site, output, from_base=BASE, lock=place.lock)
     return output
 
 

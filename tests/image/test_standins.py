@@ -50,14 +50,14 @@ def test_the_bases_own_packages_are_as_they_were(daemon: DockerClient, built: tu
 
 def test_ray_and_verl_are_the_catalogs_and_in_the_bases_python(daemon: DockerClient, built: tuple[str, str]) -> None:
     variant, image = built
-    spec = CATALOG.variants[variant]
+    chosen = CATALOG.variants[variant]
 
     inside = facts(daemon, image, "ray", "verl")
 
-    assert {name: inside[name][0] for name in ("ray", "verl")} == {n: spec.installs[n] for n in ("ray", "verl")}
+    assert {name: inside[name][0] for name in ("ray", "verl")} == {n: chosen.installs[n] for n in ("ray", "verl")}
     assert inside["ray"][1].startswith(PREFIX[variant])
-    if standin.interpreter(spec.python):
-        assert inside["python"] == [spec.python]
+    if standin.interpreter(chosen.python):
+        assert inside["python"] == [chosen.python]
 
 
 def test_ray_starts_from_that_python(daemon: DockerClient, built: tuple[str, str]) -> None:
@@ -135,9 +135,9 @@ def test_over_a_base_that_lacks_nothing_an_image_adds_few_and_small_layers(
     daemon: DockerClient, build_on_standin: Callable[..., str], tmp_path: Path
 ) -> None:
     below = daemon.images.get(build_on_standin("cu130"))
-    spec, lines = small(CATALOG.variants["cu130"]), small_lock(CATALOG.variants["cu130"], tmp_path)
+    variant, lines = small(CATALOG.variants["cu130"]), small_lock(CATALOG.variants["cu130"], tmp_path)
     tags, plain = ["verljob-test-cu130:over"], "verljob-test-cu130:plain"
-    image = daemon.images.get(build.build(spec, Site.here(), tags, from_base=plain, lock=lines))
+    image = daemon.images.get(build.build(variant, Site.here(), tags, from_base=plain, lock=lines))
 
     added = len(image.attrs["RootFS"]["Layers"]) - len(below.attrs["RootFS"]["Layers"])
     told = store.read(plain)
@@ -149,7 +149,7 @@ def test_over_a_base_that_lacks_nothing_an_image_adds_few_and_small_layers(
 
 
 def test_an_unreachable_base_ends_in_a_sentence_before_anything_is_built(daemon: DockerClient) -> None:
-    spec = CATALOG.variants["rocm6.2"]
+    variant = CATALOG.variants["rocm6.2"]
 
     with pytest.raises(BaseUnreachable, match=r"registry\.invalid/rocm:1 is not on this machine.*--base"):
-        build.build(spec, Site.here(), ["verljob-test:none"], from_base="registry.invalid/rocm:1")
+        build.build(variant, Site.here(), ["verljob-test:none"], from_base="registry.invalid/rocm:1")

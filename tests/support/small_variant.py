@@ -15,7 +15,7 @@ from images.builds.build import build
 from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import context
 from images.host.process import run
 
@@ -39,7 +39,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 PYPROJECT = '[build-system]\nrequires = ["setuptools>=40.8.0"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
 
-def spec() -> ImageSpec:
+def small() -> Variant:
     cpu = Catalog.read().variants["cpu"]
     return replace(cpu, installs=VERSIONS, extras={}, imports=["torch", "ray", "verl", "source_only"])
 
@@ -71,4 +71,4 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
 
 if __name__ == "__main__":  # BUNDLE LOCK TAG: a process of its own, since it runs where there is no network
     bundle, lock, tag = sys.argv[1:]
-    sys.stdout.write(build(spec(), Site(), [tag], lock=Path(lock), bundle=Bundle.read(Path(bundle))))
+    sys.stdout.write(build(small(), Site(), [tag], lock=Path(lock), bundle=Bundle.read(Path(bundle))))

@@ -22,7 +22,7 @@ import standin
 from docker import DockerClient
 
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.engine import daemon as engine
 from tests.image.conftest import PASSED_BEFORE, small
 from tests.support.paths import CHECKOUT
@@ -38,11 +38,11 @@ class Subject:
     """An image under test, and what the catalog says that it is."""
 
     image: str
-    spec: ImageSpec
+    variant: Variant
 
     @property
     def lineage(self) -> tuple[str, str, str]:
-        return ("every", self.spec.platform, self.spec.variant)
+        return ("every", self.variant.platform, self.variant.name)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -27,7 +27,7 @@ def packages(daemon: DockerClient, subject: Subject) -> dict[str, str]:
 
 
 def test_the_versions_inside_are_the_pins(packages: dict[str, str], subject: Subject) -> None:
-    pins = {canonicalize_name(name): version for name, version in subject.spec.installs.items()}
+    pins = {canonicalize_name(name): version for name, version in subject.variant.installs.items()}
 
     assert {name: packages[name].split("+")[0] for name in pins} == pins
 
@@ -38,12 +38,12 @@ def test_torch_is_the_cpu_build_and_nothing_of_nvidia_is_inside(packages: dict[s
 
 
 def test_the_python_is_the_catalogs(daemon: DockerClient, subject: Subject) -> None:
-    assert said(daemon, subject.image, "python3", "--version").startswith(f"Python {subject.spec.python}.")
+    assert said(daemon, subject.image, "python3", "--version").startswith(f"Python {subject.variant.python}.")
 
 
 def test_pip_finds_no_conflict(daemon: DockerClient, subject: Subject) -> None:
     told = said(daemon, subject.image, "bash", "-c", "pip check; exit 0")  # its complaints are what is judged
-    pairs = [pair.split(":") for pair in subject.spec.tolerates]
+    pairs = [pair.split(":") for pair in subject.variant.tolerates]
     known = [re.compile(r"{} \S+ (has requirement|requires) {}\b".format(*pair)) for pair in pairs]
 
     left = [line for line in told.splitlines() if not any(each.match(line) for each in known)]
@@ -61,7 +61,7 @@ def test_any_uid_can_import_verl_with_the_cpu_platform_and_both_packages(
 
     assert said(daemon, subject.image, "python3", "-c", program).split()[-3:] == [
         "41234",
-        subject.spec.installs["verl"],
+        subject.variant.installs["verl"],
         "cpu",
     ]
 
@@ -114,7 +114,7 @@ def test_an_account_that_lacks_the_gpus_group_is_told_its_number(
 
 
 def test_an_installation_inside_cannot_replace_torch(daemon: DockerClient, subject: Subject) -> None:
-    torch = subject.spec.installs["torch"]
+    torch = subject.variant.installs["torch"]
     with pytest.raises(ContainerError) as refused:
         said(daemon, subject.image, "pip", "install", "--no-index", "--dry-run", f"torch!={torch}")
 

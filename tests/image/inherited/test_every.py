@@ -57,8 +57,8 @@ def test_labels_and_the_file_inside_tell_the_same(daemon: DockerClient, subject:
     assert {name.lower(): version for name, version in manifest["pins"].items()} == {
         name.removeprefix("verljob.pin."): value for name, value in labels.items() if name.startswith("verljob.pin.")
     }
-    assert manifest["pins"] == subject.spec.pins
-    assert manifest["template"] == labels["verljob.template"] == revision(subject.spec)
+    assert manifest["pins"] == subject.variant.pins
+    assert manifest["template"] == labels["verljob.template"] == revision(subject.variant)
     assert manifest["toolkit"] == labels["verljob.toolkit"]
     assert manifest["base"] == labels["verljob.base"]
     assert labels["verljob.base.id"].startswith("sha256:")
@@ -80,7 +80,7 @@ def test_any_uid_finds_the_toolkit_and_verl_on_the_path(daemon: DockerClient, su
     )
 
     told = said(daemon, subject.image, "python3", "-c", program).split()
-    assert told == [*NOBODY.split(":"), "/opt/verljob/python/verl_node", subject.spec.installs["verl"]]
+    assert told == [*NOBODY.split(":"), "/opt/verljob/python/verl_node", subject.variant.installs["verl"]]
 
 
 def test_an_image_is_at_most_eight_layers_over_its_base(daemon: DockerClient, subject: Subject) -> None:

@@ -43,12 +43,12 @@ CANNOT_IMPORT = ["verl", "transfer_queue"]
 @cache
 def ensure(variant: str) -> str:
     """Build the stand-in of a variant's base, or find it built; its reference."""
-    spec = Catalog.read().variants[variant]
+    chosen = Catalog.read().variants[variant]
     reference = f"verljob-standin:{variant}"
     engine = choose()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as private:
-        stage(variant, spec.python, Path(folder))
-        secrets = Site.here().secrets(spec, Path(private))
+        stage(variant, chosen.python, Path(folder))
+        secrets = Site.here().secrets(chosen, Path(private))
         arguments = ["--tag", reference, "--build-arg", f"BASE={base_image.ensure()}", *secrets, folder]
         run(engine.build_argv(arguments), engine.environment)
     return reference

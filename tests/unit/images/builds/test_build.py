@@ -164,8 +164,8 @@ def test_a_base_that_is_here_is_taken_without_a_pull(
 
 def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tag may be another image by now; without an answer of the registry it is taken."""
-    spec, pulled = replace(CATALOG.variants["rocm6.2"], base_digest="sha256:" + "1" * 64), list[str]()
-    monkeypatch.setattr(base_image, "find", lambda reference: BASE if reference == spec.base else None)
+    variant, pulled = replace(CATALOG.variants["rocm6.2"], base_digest="sha256:" + "1" * 64), list[str]()
+    monkeypatch.setattr(base_image, "find", lambda reference: BASE if reference == variant.base else None)
 
     def pull(_: Engine, reference: str) -> None:
         pulled.append(reference)
@@ -173,5 +173,5 @@ def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(base_image, "pull", pull)
 
-    assert build.base_of(spec, ENGINE, "", Site()) == spec.base
-    assert pulled == [spec.base_pinned]
+    assert build.base_of(variant, ENGINE, "", Site()) == variant.base
+    assert pulled == [variant.base_pinned]

@@ -14,7 +14,7 @@ from images.builds import bundle, make_bundle
 from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.context import render
 from images.errors import BundleBroken
 from images.host.process import run
@@ -111,12 +111,12 @@ def test_without_a_network_pip_apt_and_git_look_at_the_context_alone(tmp_path: P
     assert git == ['[url "file:///git/vllm.git"]', 'insteadOf = "https://github.com/vllm-project/vllm.git"']
 
 
-@pytest.mark.parametrize("spec", CATALOG.variants.values(), ids=list(CATALOG.variants))
-def test_a_bundle_asks_for_the_packages_of_the_dockerfile(spec: ImageSpec) -> None:
-    (packages,) = re.findall(r"apt.sh --download /out/debs /apt.txt (.+) \\\n", render.bundle(spec))
+@pytest.mark.parametrize("variant", CATALOG.variants.values(), ids=list(CATALOG.variants))
+def test_a_bundle_asks_for_the_packages_of_the_dockerfile(variant: Variant) -> None:
+    (packages,) = re.findall(r"apt.sh --download /out/debs /apt.txt (.+) \\\n", render.bundle(variant))
 
     assert "tini" in packages.split()
-    assert f"sh /apt.sh /apt.txt {packages}\n" in render.dockerfile(spec)
+    assert f"sh /apt.sh /apt.txt {packages}\n" in render.dockerfile(variant)
 
 
 def test_a_bundle_of_other_build_tools_is_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_a_source_is_carried_by_its_commit_and_found_in_place_of_its_repository(
         run([*git, "commit", "--quiet", "--message", text])
     first = run([*git, "rev-parse", "HEAD~1"]).strip()
     new = replace(ROCM.replaces["vllm"], repository=f"file://{origin}", commit=first)
-    spec = replace(ROCM, replaces={"vllm": new})
+    variant = replace(ROCM, replaces={"vllm": new})
 
-    make_bundle.sources(spec, Site(), tmp_path / "bundle")
+    make_bundle.sources(variant, Site(), tmp_path / "bundle")
     config = tmp_path / "secrets"
     config.mkdir()
-    Site(offline=True).secrets(spec, config)
+    Site(offline=True).secrets(variant, config)
     told = (config / "git").read_text().replace("file:///git/", f"file://{tmp_path}/bundle/")
     (config / "git").write_text(told)
     (tmp_path / "origin").rename(tmp_path / "gone")

@@ -18,35 +18,35 @@ VARIANTS = list(CATALOG.variants.values())
 
 
 def test_every_variant_says_where_its_versions_were_read_to_fit() -> None:
-    for spec in VARIANTS:
-        assert spec.sources
-        assert all(len(source) > 40 for source in spec.sources)
+    for variant in VARIANTS:
+        assert variant.sources
+        assert all(len(source) > 40 for source in variant.sources)
 
 
 def test_every_variant_names_base_python_torch_ray_verl_and_its_rollout_engine() -> None:
-    for spec in VARIANTS:
-        assert re.search(r"^docker\.io/.+:.+", spec.base)
-        assert {"python", "torch", "ray", "verl"} <= set(spec.pins)
-        assert spec.rollout == "hf" or {spec.rollout, f"{spec.rollout}-cpu"} & set(spec.pins)
+    for variant in VARIANTS:
+        assert re.search(r"^docker\.io/.+:.+", variant.base)
+        assert {"python", "torch", "ray", "verl"} <= set(variant.pins)
+        assert variant.rollout == "hf" or {variant.rollout, f"{variant.rollout}-cpu"} & set(variant.pins)
 
 
 def test_torch_is_protected_in_every_variant() -> None:
-    for spec in VARIANTS:
-        assert "torch" in spec.guarded
+    for variant in VARIANTS:
+        assert "torch" in variant.guarded
 
 
 def test_a_lock_agrees_with_the_pins_of_the_catalog() -> None:
-    for spec in VARIANTS:
-        pins = {canonicalize_name(name): version for name, version in spec.installs.items() if name != "torch"}
+    for variant in VARIANTS:
+        pins = {canonicalize_name(name): version for name, version in variant.installs.items() if name != "torch"}
 
-        assert {name: locked(spec)[name] for name in pins} == pins
+        assert {name: locked(variant)[name] for name in pins} == pins
 
 
 def test_a_lock_holds_nothing_of_the_base_and_nothing_of_cuda() -> None:
-    for spec in VARIANTS:
-        names = set(locked(spec))
+    for variant in VARIANTS:
+        names = set(locked(variant))
 
-        assert not names & {"torch", *spec.guarded, *spec.replaces}
+        assert not names & {"torch", *variant.guarded, *variant.replaces}
         assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
 
 
@@ -59,14 +59,14 @@ def edited(folder: Path, text: str, instead: str, times: int = 1) -> Catalog:
 
 
 def test_a_platform_means_its_default_variant() -> None:
-    assert {name: CATALOG.find(name).variant for name in CATALOG.defaults} == CATALOG.defaults
+    assert {name: CATALOG.find(name).name for name in CATALOG.defaults} == CATALOG.defaults
     assert CATALOG.find("rocm").base == "docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4"
 
 
 def test_a_rollout_engine_chooses_among_the_variants_of_a_platform() -> None:
-    assert CATALOG.find("cpu", rollout="vllm").variant == "cpu-vllm"
-    assert CATALOG.find("cpu", rollout="hf").variant == "cpu"
-    assert CATALOG.find("cuda", rollout="sglang").variant == "cu130-sgl"
+    assert CATALOG.find("cpu", rollout="vllm").name == "cpu-vllm"
+    assert CATALOG.find("cpu", rollout="hf").name == "cpu"
+    assert CATALOG.find("cuda", rollout="sglang").name == "cu130-sgl"
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ def test_the_matrix_spans_the_platforms_the_releases_and_the_engines() -> None:
     variants = CATALOG.variants.values()
 
     assert len(variants) >= 60
-    assert {spec.family.partition(".")[0][:5] for spec in variants} >= {"rocm6", "rocm7", "cu12-", "cu130", "cpu"}
-    assert {spec.rollout for spec in variants} == {"vllm", "sglang", "hf"}
-    assert {spec.machine for spec in variants} == {"x86_64", "aarch64"}
-    assert len({spec.installs["verl"] for spec in variants}) >= 9
+    assert {variant.family.partition(".")[0][:5] for variant in variants} >= {"rocm6", "rocm7", "cu12-", "cu130", "cpu"}
+    assert {variant.rollout for variant in variants} == {"vllm", "sglang", "hf"}
+    assert {variant.machine for variant in variants} == {"x86_64", "aarch64"}
+    assert len({variant.installs["verl"] for variant in variants}) >= 9
 
 
 def test_a_bump_of_a_version_is_one_line_for_all_cells_that_have_it(tmp_path: Path) -> None:
     bumped = edited(tmp_path, 'ray = "2.60.0"\ntransformers = "5.9.0"\n', 'ray = "2.60.1"\ntransformers = "5.9.0"\n')
 
-    changed = [name for name, spec in CATALOG.variants.items() if bumped.variants[name] != spec]
-    assert changed == [name for name, spec in CATALOG.variants.items() if spec.installs["verl"] == "0.9.1"]
+    changed = [name for name, variant in CATALOG.variants.items() if bumped.variants[name] != variant]
+    assert changed == [name for name, variant in CATALOG.variants.items() if variant.installs["verl"] == "0.9.1"]
 
 
 def test_a_default_that_is_no_variant_stops() -> None:

@@ -12,22 +12,22 @@ from images.builds import build
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.compatibility import refuse_engine, refuse_impossible, wrong_with
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import CatalogError, Incompatible
 
 CATALOG = Catalog.read()
 ROCM = CATALOG.variants["rocm6.2"]
 
 
-def rocm(*, replaced: str = "0.6.3", **installs: str) -> ImageSpec:
+def rocm(*, replaced: str = "0.6.3", **installs: str) -> Variant:
     """The ROCm variant with other versions; ``replaced`` is the vLLM that it ends up with, or nothing."""
     new = {"vllm": replace(ROCM.replaces["vllm"], version=replaced)} if replaced else {}
     return replace(ROCM, replaces=new, installs={**ROCM.installs, **installs})
 
 
 def test_every_variant_of_the_catalog_is_possible() -> None:
-    for spec in CATALOG.variants.values():
-        refuse_impossible(spec)
+    for variant in CATALOG.variants.values():
+        refuse_impossible(variant)
 
 
 @pytest.mark.parametrize("verl", ["0.4.0", "0.4.1"])
@@ -51,12 +51,14 @@ def test_the_versions_of_vllm_that_verl_0_4_raises_on_are_refused(version: str) 
 
 def test_every_exception_of_the_catalog_is_needed_by_a_cell_of_its_family() -> None:
     declared = {
-        (spec.family, spec.installs["verl"], name) for spec in CATALOG.variants.values() for name in spec.outside
+        (variant.family, variant.installs["verl"], name)
+        for variant in CATALOG.variants.values()
+        for name in variant.outside
     }
     needed = set()
-    for spec in CATALOG.variants.values():
-        for reason in wrong_with(replace(spec, outside={})):
-            needed.add((spec.family, spec.installs["verl"], reason.partition("asks for ")[2].split()[0]))
+    for variant in CATALOG.variants.values():
+        for reason in wrong_with(replace(variant, outside={})):
+            needed.add((variant.family, variant.installs["verl"], reason.partition("asks for ")[2].split()[0]))
 
     assert declared == needed
 
@@ -108,18 +110,18 @@ def test_a_base_outside_of_the_ranges_of_verls_own_metadata_is_refused(
     ],
 )
 def test_a_pin_outside_of_the_ranges_of_verls_own_metadata_is_refused(name: str, version: str, told: str) -> None:
-    spec = CATALOG.variants["cpu"]
+    variant = CATALOG.variants["cpu"]
 
     with pytest.raises(Incompatible, match=told):
-        refuse_impossible(replace(spec, installs={**spec.installs, name: version}))
+        refuse_impossible(replace(variant, installs={**variant.installs, name: version}))
 
 
 @pytest.mark.parametrize("name", ["torch", "vllm", "flash-attn", "nvidia-nccl-cu13", "cupy-cuda12x", "Flash_Attn"])
 def test_a_wheel_that_is_built_for_cuda_is_refused_on_rocm(name: str) -> None:
-    spec = CATALOG.variants["rocm7.14"]
+    variant = CATALOG.variants["rocm7.14"]
 
     with pytest.raises(Incompatible, match="is built for CUDA: leave it to the ROCm base"):
-        refuse_impossible(replace(spec, installs={**spec.installs, name: "1.0"}))
+        refuse_impossible(replace(variant, installs={**variant.installs, name: "1.0"}))
 
 
 def test_no_engine_is_asked_for_anything_where_a_cell_is_impossible(
@@ -154,12 +156,12 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_a_base_with_layers_of_zstd_is_refused_by_an_engine_that_cannot_read_them() -> None:
-    spec = replace(CATALOG.variants["cu130"], base_layers="zstd")
+    variant = replace(CATALOG.variants["cu130"], base_layers="zstd")
 
     for version in ("23.0.0", "28.2.2", "24.0.7-ce"):
-        refuse_engine(spec, {"Version": version, "Arch": "amd64"})
+        refuse_engine(variant, {"Version": version, "Arch": "amd64"})
     with pytest.raises(Incompatible, match=r"reads from 23\.0 on; the engine here is 20\.10\.24\+dfsg1"):
-        refuse_engine(spec, {"Version": "20.10.24+dfsg1", "Arch": "amd64"})
+        refuse_engine(variant, {"Version": "20.10.24+dfsg1", "Arch": "amd64"})
     refuse_engine(CATALOG.variants["cu130"], {"Version": "20.10.24+dfsg1", "Arch": "amd64"})
 
 

@@ -24,9 +24,9 @@ def test_a_page_says_what_the_catalog_says(page: str) -> None:
 def test_every_image_stands_with_its_tag_and_its_cell() -> None:
     text = docs_tables.tags(CATALOG)
 
-    for spec in CATALOG.variants.values():
-        assert f"`{CATALOG.names(spec)[0]}`" in text
-        assert f"| `{spec.variant}` |" in text
+    for variant in CATALOG.variants.values():
+        assert f"`{CATALOG.names(variant)[0]}`" in text
+        assert f"| `{variant.name}` |" in text
 
 
 def test_the_commands_name_the_image_that_the_build_before_them_makes() -> None:

@@ -19,10 +19,10 @@ def test_the_table_names_every_variant_with_base_pins_and_defaults(monkeypatch: 
 
     table = contents_table.table(catalog)
 
-    for name, spec in catalog.variants.items():
+    for name, variant in catalog.variants.items():
         assert f"\n{name}" in f"\n{table}"
-        assert spec.base in table
-        assert f"verl {spec.installs['verl']}" in table
+        assert variant.base in table
+        assert f"verl {variant.installs['verl']}" in table
     assert table.count("default of --platform") == 3
     assert "builds vllm 0.6.3 at fd47e57f4b0d" in table
     assert "no engine to ask" in table

@@ -22,10 +22,10 @@ VARIANTS = list(CATALOG.variants.values())
 
 
 def test_the_committed_dockerfile_is_what_rendering_gives() -> None:
-    for spec in VARIANTS:
-        committed = (render.RENDERED / f"{spec.variant}.Dockerfile").read_text(encoding="utf-8")
+    for variant in VARIANTS:
+        committed = (render.RENDERED / f"{variant.name}.Dockerfile").read_text(encoding="utf-8")
 
-        assert render.dockerfile(spec) == committed, "run `invoke render`"
+        assert render.dockerfile(variant) == committed, "run `invoke render`"
 
 
 def test_no_dockerfile_is_left_of_a_variant_that_is_gone() -> None:
@@ -68,50 +68,50 @@ def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
     # https://github.com/opencontainers/image-spec/blob/main/annotations.md; created and base.digest are the build's.
     keys = "authors url documentation source version revision vendor licenses ref.name title description base.name"
 
-    for spec in VARIANTS:
-        told = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(spec)))
+    for variant in VARIANTS:
+        told = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(variant)))
 
         assert set(told) == set(keys.split())
-        assert told["ref.name"] == told["version"] == spec.tag
+        assert told["ref.name"] == told["version"] == variant.tag
 
 
 def test_only_what_docker_20_10_and_buildah_1_28_know_is_used() -> None:
-    for spec in VARIANTS:
-        text = render.dockerfile(spec)
+    for variant in VARIANTS:
+        text = render.dockerfile(variant)
 
         for newer in ("<<", "--link", "--network", "--checksum", "# syntax=", "--parents", "--exclude"):
             assert newer not in text
 
 
 def test_no_build_argument_stands_where_its_change_would_rebuild_layers() -> None:
-    for spec in VARIANTS:
-        before, _, after = render.dockerfile(spec).partition("FROM ")
+    for variant in VARIANTS:
+        before, _, after = render.dockerfile(variant).partition("FROM ")
 
         assert re.findall(r"^ARG (\w+)", before, re.MULTILINE) == ["BASE"]
         assert "\nARG " not in after
 
 
 def test_labels_name_every_pin_the_base_and_the_templates_revision() -> None:
-    for spec in VARIANTS:
-        text = render.dockerfile(spec)
+    for variant in VARIANTS:
+        text = render.dockerfile(variant)
 
-        for name, version in spec.pins.items():
+        for name, version in variant.pins.items():
             assert f'verljob.pin.{name.lower()}="{version}"' in text
-        assert f'image.base.name="{spec.base}"' in text
-        assert f'verljob.template="{render.revision(spec)}"' in text
+        assert f'image.base.name="{variant.base}"' in text
+        assert f'verljob.template="{render.revision(variant)}"' in text
 
 
 def test_the_toolkit_is_the_last_layer() -> None:
-    for spec in VARIANTS:
-        instructions = re.findall(r"^(RUN|COPY|ADD|ENV|ENTRYPOINT|CMD)", render.dockerfile(spec), re.MULTILINE)
+    for variant in VARIANTS:
+        instructions = re.findall(r"^(RUN|COPY|ADD|ENV|ENTRYPOINT|CMD)", render.dockerfile(variant), re.MULTILINE)
 
         assert instructions[-3:] == ["COPY", "ENTRYPOINT", "CMD"]
         assert instructions.count("COPY") == 1
 
 
 def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with_dependencies() -> None:
-    for spec in VARIANTS:
-        text = render.dockerfile(spec)
+    for variant in VARIANTS:
+        text = render.dockerfile(variant)
 
         assert text.index("guard.py record") < text.index("guard.py install") < text.index("guard.py verify")
         assert text.index("guard.py install") < text.index("compile.py --installed") < text.index("guard.py verify")
@@ -121,8 +121,8 @@ def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with
 
 
 def test_a_secret_is_mounted_and_never_an_argument() -> None:
-    for spec in VARIANTS:
-        text = render.dockerfile(spec)
+    for variant in VARIANTS:
+        text = render.dockerfile(variant)
 
         assert "PIP_INDEX_URL" not in text
         assert "--index-url" not in text
@@ -130,11 +130,11 @@ def test_a_secret_is_mounted_and_never_an_argument() -> None:
 
 
 def test_a_replaced_package_is_built_in_its_own_stage_from_its_commit() -> None:
-    spec = CATALOG.variants["rocm6.2"]
-    stages = re.split(r"^FROM ", render.dockerfile(spec), flags=re.MULTILINE)[1:]
+    variant = CATALOG.variants["rocm6.2"]
+    stages = re.split(r"^FROM ", render.dockerfile(variant), flags=re.MULTILINE)[1:]
 
     assert stages[0].startswith("${BASE} AS vllm\n")
-    assert spec.replaces["vllm"].commit in stages[0]
+    assert variant.replaces["vllm"].commit in stages[0]
     assert "from=vllm,source=/wheels" in stages[1]
 
 
@@ -149,7 +149,7 @@ def test_a_misspelt_name_in_a_template_stops(tmp_path: Path) -> None:
     shutil.copytree(render.TEMPLATES, tmp_path / "t")
     template = tmp_path / "t/cpu.j2"
     template.write_text(
-        template.read_text(encoding="utf-8").replace("spec.base_pinned ", "spec.bass "), encoding="utf-8"
+        template.read_text(encoding="utf-8").replace("variant.base_pinned ", "variant.bass "), encoding="utf-8"
     )
 
     with pytest.raises(UndefinedError, match="bass"):
@@ -157,12 +157,12 @@ def test_a_misspelt_name_in_a_template_stops(tmp_path: Path) -> None:
 
 
 def test_the_revision_changes_with_the_template_and_with_every_pin(tmp_path: Path) -> None:
-    spec = CATALOG.variants["cpu"]
+    variant = CATALOG.variants["cpu"]
     shutil.copytree(render.TEMPLATES, tmp_path / "t")
     with (tmp_path / "t/macros.j2").open("a", encoding="utf-8") as macros:
         macros.write("{# a word #}")
-    bumped = replace(spec, installs={**spec.installs, "ray": "2.60.1"})
+    bumped = replace(variant, installs={**variant.installs, "ray": "2.60.1"})
 
-    revisions = {render.revision(spec), render.revision(spec, tmp_path / "t"), render.revision(bumped)}
+    revisions = {render.revision(variant), render.revision(variant, tmp_path / "t"), render.revision(bumped)}
 
     assert len(revisions) == 3

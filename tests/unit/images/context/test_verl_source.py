@@ -158,17 +158,17 @@ def test_a_version_file_that_holds_none_is_named(checkout: Path) -> None:
 
 
 def test_an_image_of_a_checkout_has_a_tag_of_its_own_and_is_never_latest(checkout: Path) -> None:
-    spec, _ = verl_source.chosen(CPU, str(checkout), False, nothing)
+    variant, _ = verl_source.chosen(CPU, str(checkout), False, nothing)
 
-    assert CATALOG.names(spec) == ["verl.cpu:0.10.0.dev0-cpu-local"]
-    assert spec.pins["verl"] == "0.10.0.dev0"
+    assert CATALOG.names(variant) == ["verl.cpu:0.10.0.dev0-cpu-local"]
+    assert variant.pins["verl"] == "0.10.0.dev0"
 
 
 def test_a_checkout_that_cannot_run_on_the_base_is_refused_before_a_build(checkout: Path) -> None:
-    spec, _ = verl_source.chosen(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
+    variant, _ = verl_source.chosen(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
 
     with pytest.raises(Incompatible, match=r"verl 0\.10\.0\.dev0 needs Python .*3\.10"):
-        refuse_impossible(spec)
+        refuse_impossible(variant)
 
 
 @pytest.mark.parametrize("variant", ["rocm6.2", "cu130", "cpu", "cpu-vllm"])
@@ -178,7 +178,7 @@ def test_verls_source_is_the_last_layer_and_all_below_its_own_step_is_the_releas
     release = CATALOG.variants[variant]
     own = verl_source.applied(release, verl_source.find(str(checkout), nothing))
     of_release, of_checkout = (
-        [each.text for each in parse(dockerfile(spec)) if each.is_step] for spec in (release, own)
+        [each.text for each in parse(dockerfile(each_of)) if each.is_step] for each_of in (release, own)
     )
 
     assert of_checkout[-1] == "COPY verl/ /opt/verl/"

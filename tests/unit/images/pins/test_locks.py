@@ -11,7 +11,7 @@ import guard
 import pytest
 
 from images.catalog.catalog import Catalog
-from images.catalog.spec import Lock
+from images.catalog.variant import Lock
 from images.errors import CommandFailed, ImageError
 from images.pins import locks
 
@@ -106,18 +106,18 @@ def test_an_override_of_the_catalog_reaches_the_resolver(uv: Path, tmp_path: Pat
 
 
 def test_cells_with_the_same_inputs_share_a_lock_and_others_do_not() -> None:
-    spec = CATALOG.variants["rocm6.2"]
+    variant = CATALOG.variants["rocm6.2"]
 
-    assert locks.path(CATALOG.variants["rocm6.2-gfx942"]) == locks.path(spec)
+    assert locks.path(CATALOG.variants["rocm6.2-gfx942"]) == locks.path(variant)
     for changed in (
-        replace(spec, python="3.10"),
-        replace(spec, machine="aarch64"),
-        replace(spec, installs={**spec.installs, "ray": "2.44.0"}),
-        replace(spec, protected=["torch"]),
-        replace(spec, has={**spec.has, "torch": "2.5.1"}),
-        replace(spec, lock=Lock()),
+        replace(variant, python="3.10"),
+        replace(variant, machine="aarch64"),
+        replace(variant, installs={**variant.installs, "ray": "2.44.0"}),
+        replace(variant, protected=["torch"]),
+        replace(variant, has={**variant.has, "torch": "2.5.1"}),
+        replace(variant, lock=Lock()),
     ):
-        assert locks.path(changed) != locks.path(spec)
+        assert locks.path(changed) != locks.path(variant)
 
 
 def test_locking_all_resolves_each_once_and_removes_those_of_no_variant(uv: Path, tmp_path: Path) -> None:

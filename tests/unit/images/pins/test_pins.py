@@ -12,7 +12,7 @@ import pytest
 
 from images.catalog import verl_releases
 from images.catalog.catalog import Catalog
-from images.catalog.spec import ImageSpec
+from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned
 from images.pins import apt, bases, locks, pins, torch_wheels
 from tests.support.fake_registry import FakeRegistry
@@ -21,8 +21,8 @@ CATALOG = Catalog.read()
 CPU, ROCM = CATALOG.variants["cpu"], CATALOG.variants["rocm6.2"]
 
 
-def of(*specs: ImageSpec) -> Catalog:
-    return Catalog({spec.variant: spec for spec in specs}, {})
+def of(*variants: Variant) -> Catalog:
+    return Catalog({variant.name: variant for variant in variants}, {})
 
 
 def test_the_whole_catalog_is_pinned_and_checked_in_less_than_a_second() -> None:
@@ -38,8 +38,8 @@ def test_the_whole_catalog_is_pinned_and_checked_in_less_than_a_second() -> None
 @pytest.fixture
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of locks with those of the two variants alone."""
-    for spec in (CPU, ROCM):
-        (tmp_path / locks.path(spec).name).write_bytes(locks.path(spec).read_bytes())
+    for variant in (CPU, ROCM):
+        (tmp_path / locks.path(variant).name).write_bytes(locks.path(variant).read_bytes())
     monkeypatch.setattr(locks, "LOCKS", tmp_path)
     return tmp_path
 
@@ -62,15 +62,15 @@ def test_a_pin_that_changed_without_its_lock_is_told_with_the_command(own_locks:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("variant", "told"),
     [
         (replace(ROCM, replaces={"vllm": replace(ROCM.replaces["vllm"], commit="v0.6.3")}), "is not a whole commit"),
         (replace(ROCM, base_digest="latest"), "'latest' is no digest"),
     ],
 )
-def test_what_may_be_another_thing_tomorrow_is_told(own_locks: Path, spec: ImageSpec, told: str) -> None:
+def test_what_may_be_another_thing_tomorrow_is_told(own_locks: Path, variant: Variant, told: str) -> None:
     with pytest.raises(NotPinned, match=told):
-        pins.check(of(CPU, spec))
+        pins.check(of(CPU, variant))
 
 
 def test_packages_of_the_distribution_that_are_not_all_pinned_are_told(own_locks: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_build_tool_without_a_hash_is_told(monkeypatch: pytest.MonkeyPatch, ow
 
 
 def test_every_base_of_debian_is_pinned_by_version_and_hash_for_every_machine() -> None:
-    for spec in CATALOG.variants.values():
-        assert apt.covers(spec) == (spec.platform == "cpu")
+    for variant in CATALOG.variants.values():
+        assert apt.covers(variant) == (variant.platform == "cpu")
 
 
 def test_a_registry_is_asked_for_the_digest_and_the_compression_of_a_base(server: FakeRegistry, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_whom_an_update_could_not_ask_is_told_and_the_others_are_asked(monkeypat
 
         return answer
 
-    def silent(spec: ImageSpec) -> Path:
-        raise ImageError(f"no mirror for {spec.variant}")
+    def silent(variant: Variant) -> Path:
+        raise ImageError(f"no mirror for {variant.name}")
 
     monkeypatch.setattr(verl_releases, "update", answers("metadata"))
     monkeypatch.setattr(bases, "update", lambda _: {"r.example/a:1": "r.example does not answer"})
@@ -178,9 +178,9 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_mirror_is_asked_for_the_cells_suites_and_architecture_on_an_empty_system(mirror: Path) -> None:
-    spec = CATALOG.variants["cpu-aarch64"]
+    variant = CATALOG.variants["cpu-aarch64"]
 
-    written = apt.update(spec, folder=mirror)
+    written = apt.update(variant, folder=mirror)
 
     assert written.read_text().splitlines() == [
         "# bookworm main; bookworm-updates main",

@@ -32,15 +32,15 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     """Of the variant that has a source of its own, with a site whose URLs hold passwords."""
     monkeypatch.setattr(record, "daemon_version", lambda: {"Version": "20.10.24"})
     monkeypatch.setattr(context, "STAGED", tmp_path)
-    spec = Catalog.read().variants["rocm6.2"]
+    variant = Catalog.read().variants["rocm6.2"]
     wheel = tmp_path / "torch-1-cp39-cp39-linux_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    folder = context.stage(spec, "mirror.example/rocm:6", [wheel])
-    Site(pip_index="https://somebody:hunter2@index.example").secrets(spec, tmp_path)
+    folder = context.stage(variant, "mirror.example/rocm:6", [wheel])
+    Site(pip_index="https://somebody:hunter2@index.example").secrets(variant, tmp_path)
     inputs = context_inputs.inputs(folder, BASE.id, "docker", {})
-    made_of = record.dependencies(spec, "mirror.example/rocm:6", BASE, folder, inputs)
+    made_of = record.dependencies(variant, "mirror.example/rocm:6", BASE, folder, inputs)
     engine = Engine("/usr/bin/docker", "20.10.24", False)
-    return record.predicate(spec, engine, "mirror.example/rocm:6", folder, made_of, started=record.now())
+    return record.predicate(variant, engine, "mirror.example/rocm:6", folder, made_of, started=record.now())
 
 
 def test_a_build_records_all_that_the_image_was_made_of(predicate: dict[str, object]) -> None:
@@ -107,8 +107,8 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 
 @pytest.mark.usefixtures("predicate")
 def test_a_build_of_buildahs_says_so(tmp_path: Path) -> None:
-    docker, spec = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
+    docker, variant = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
 
-    told = record.predicate(spec, docker, "base:1", tmp_path / "rocm6.2", [], started=record.now(), buildah="1.28.2")
+    told = record.predicate(variant, docker, "base:1", tmp_path / "rocm6.2", [], started=record.now(), buildah="1.28.2")
 
     assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

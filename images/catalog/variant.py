@@ -1,4 +1,4 @@
-"""What one image is made of: a variant of catalog.toml, checked."""
+"""A variant: what one image of catalog.toml is made of, checked."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class ImageSpec:
-    """One variant, by its name ``variant``; the other fields are catalog.toml's keys, explained at its top."""
+class Variant:
+    """One image of the catalog. Besides ``name`` the fields are catalog.toml's keys, explained at its top."""
 
-    variant: str
+    name: str
     family: str
     platform: str
     summary: str
@@ -64,17 +64,17 @@ class ImageSpec:
     instead_of: str = ""  # the release in whose place it then stands
 
     @classmethod
-    def from_table(cls, variant: str, table: Mapping[str, Any]) -> ImageSpec:
-        """A spec from its TOML table; an unknown or missing key is a CatalogError that names it."""
+    def from_table(cls, name: str, table: Mapping[str, Any]) -> Variant:
+        """A variant from its TOML table; an unknown or missing key is a CatalogError that names it."""
         if unknown := set(table) - {each.name for each in fields(cls)}:
-            raise CatalogError(f"{variant} has unknown keys: {', '.join(sorted(unknown))}")
+            raise CatalogError(f"{name} has unknown keys: {', '.join(sorted(unknown))}")
         values = dict(table)
         lock = {"with_" if key == "with" else key: value for key, value in values.get("lock", {}).items()}
         try:
             values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
-            return cls(variant=variant, **{**values, "lock": Lock(**lock)})
+            return cls(name=name, **{**values, "lock": Lock(**lock)})
         except TypeError as incomplete:
-            raise CatalogError(f"{variant}: {incomplete}") from incomplete
+            raise CatalogError(f"{name}: {incomplete}") from incomplete
 
     @property
     def architecture(self) -> str:
@@ -82,7 +82,8 @@ class ImageSpec:
         return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
 
     @property
-    def name(self) -> str:
+    def repository(self) -> str:
+        """The name of its images without a tag, such as `verl.cpu`."""
         return f"verl.{self.platform}"
 
     @property
@@ -90,7 +91,7 @@ class ImageSpec:
         """The release of verl, then what else the variant is."""
         verl = self.installs["verl"]
         of_source = f"-{self.source}" if self.source else ""
-        return f"{verl}-{self.variant.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
+        return f"{verl}-{self.name.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
 
     @property
     def base_pinned(self) -> str:
@@ -118,7 +119,7 @@ class ImageSpec:
         return [f"{canonicalize_name(name)}=={version}" for name, version in self.installs.items() if name not in apart]
 
     @property
-    def released(self) -> ImageSpec:
+    def released(self) -> Variant:
         """The variant of the catalog, where this is one with another verl."""
         if not self.source:
             return self
