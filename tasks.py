@@ -361,6 +361,7 @@ def write_troubleshooting(_: Context) -> None:
         "node_memory": "of one node, in GiB",
         "gpu_memory": "of one GPU, in GiB",
         "image": "an image of this machine (else VERLJOB_IMAGE, verl.PLATFORM:latest)",
+        "print": "print the command of the training and end",
     },
 )
 def check_configuration(
@@ -373,11 +374,13 @@ def check_configuration(
     node_memory: float = 0.0,
     gpu_memory: float = 0.0,
     image: str = "",
+    print: bool = False,
 ) -> None:
     """Look at a training's configuration before it is submitted: check RECIPE -- trainer.total_epochs=3"""
     with reported():
         limit = slurm_check.minutes(time)
-        job = slurm_check.Job(recipe, after_dashes(), nodes, gpus_per_node, image, gpu_memory, node_memory, limit)
+        memory = (gpu_memory, node_memory)
+        job = slurm_check.Job(recipe, after_dashes(), nodes, gpus_per_node, image, *memory, limit, print)
         code = slurm_check.run(job, os.environ)
     raise Exit(code=code)
 

@@ -89,8 +89,8 @@ def recipes(variant: Variant) -> str:
 
 
 PAGES: dict[str, dict[str, Callable[[Catalog], str]]] = {
-    "README.md": {"families": families, "commands": commands},
-    "docs/tags.md": {"tags": tags, "bases": bases},
+    "README.md": {"commands": commands},
+    "docs/tags.md": {"families": families, "tags": tags, "bases": bases},
 }
 
 

@@ -6,9 +6,12 @@ import netrc
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 from slurm.errors import CannotLook
 
@@ -33,6 +36,7 @@ class Job:
     gpu_memory_gib: float
     node_memory_gib: float
     minutes: int
+    only_print: bool = False
 
 
 def run(job: Job, environ: Mapping[str, str]) -> int:
@@ -44,7 +48,7 @@ def run(job: Job, environ: Mapping[str, str]) -> int:
     python = [str(Path(image) / "bin" / "python3")] if runtime == "bare" else ["python3"]
     argv = [*python, *words] if runtime == "bare" else [*_container(runtime, image, recipe, environ), *python, *words]
     env = {**environ, "PYTHONPATH": str(RECIPES.parents[1] / "entrypoints")} if runtime == "bare" else environ
-    print(f"image {image}, {runtime}", flush=True)  # noqa: T201
+    print(f"image {image}, {runtime}", file=sys.stderr if job.only_print else sys.stdout, flush=True)
     try:
         code = subprocess.run(argv, env=dict(env), check=False, timeout=TIMEOUT_S).returncode
     except (OSError, subprocess.TimeoutExpired) as failed:
@@ -84,8 +88,12 @@ def _platform(recipe: Path, environ: Mapping[str, str]) -> str:
     """The recipe's platform, or the one of which this account says that its jobs have it; cpu where neither does."""
     if environ.get("VERLJOB_PLATFORM"):
         return environ["VERLJOB_PLATFORM"]
-    said = re.search(r"^platform:\s*(\w+)", recipe.read_text(), re.MULTILINE)
-    return said[1] if said and said[1] in PLATFORMS else "cpu"
+    try:
+        content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    except yaml.YAMLError as broken:
+        raise CannotLook(f"{recipe} is no YAML: {broken}. Compare it with slurm/recipes/.") from broken
+    platform = content.get("platform") if isinstance(content, dict) else None
+    return platform if platform in PLATFORMS else "cpu"
 
 
 def _flags(job: Job, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
@@ -94,6 +102,7 @@ def _flags(job: Job, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
     for flag, gib in (("--gpu-memory", job.gpu_memory_gib), ("--node-memory", job.node_memory_gib)):
         yield from (flag, str(int(gib * GIB))) if gib else ()
     yield from ("--model", environ["VERLJOB_MODEL"]) if environ.get("VERLJOB_MODEL") else ()
+    yield from ["--print"] if job.only_print else []
     yield from ["--wandb"] if _logs_to_wandb(environ) else []
     yield from ["--long"] if not job.minutes or job.minutes > _DAY_MINUTES else []
 

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from typing import Any
+import subprocess
 
 import pytest
-from verl_node.settings.overrides import parse
-from verl_node.training.recipe import load, training
+import yaml
 
 from tests.support.rig import CHECKOUT, SECRET, Rig, left
 
-NESTED = """
-platform: any  # a recipe of somebody else
-accelerator: true
-module: mine.main
-data: [gsm8k, math]
-model: null
-overrides:
-  trainer:
-    logger: [console, wandb]
-    nested:
-      deep: 1
-  +added.key: word
-  data.train_batch_size: 64
-"""
 
-
-def test_a_dry_run_prints_step_containers_environment_and_training(rig: Rig) -> None:
+def test_a_dry_run_prints_step_containers_and_environment(rig: Rig) -> None:
     done = rig.launch(
         "gsm8k_ppo", "trainer.total_epochs=2", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_PLATFORM="cuda",
         HF_TOKEN=SECRET, HTTPS_PROXY="http://me:word@proxy:1", VERLJOB_HOME=str(CHECKOUT),
@@ -41,36 +24,66 @@ def test_a_dry_run_prints_step_containers_environment_and_training(rig: Rig) -> 
     assert "HF_TOKEN=***" in done.stdout
     assert "HTTPS_PROXY=***" in done.stdout
     assert SECRET not in done.stdout
-    assert " python3 -m verl.trainer.main_ppo " in done.stdout.splitlines()[-1]
     assert not (rig.work / "verljob").exists()
     assert not (rig.root / "fake" / "docker.argv").exists()
     assert left(rig) == []
 
 
-def as_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Overrides by their marked key, with what their values mean: `true` and `True` are one."""
-    return {f"{one.mark}{one.key}": one.plain() for one in map(parse, overrides)}
-
-
-@pytest.mark.parametrize(
-    "overrides", [(), ("trainer.total_epochs=2", "trainer.logger=[wandb]", "~data.val_files", "+a=[1,2]")]
-)
-@pytest.mark.parametrize("name", ["gsm8k_ppo", "gsm8k_grpo", "demo_cpu", "nested"])
-def test_a_dry_run_prints_the_training_that_verl_node_will_run(rig: Rig, name: str, overrides: tuple[str, ...]) -> None:
-    nested = rig.work / "nested.yaml"
-    nested.write_text(NESTED)
-    path = nested if name == "nested" else CHECKOUT / "slurm" / "recipes" / f"{name}.yaml"
-    run_dir, data = rig.work / "runs of it's own", rig.root / "data"
+def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
     done = rig.launch(
-        str(path) if name == "nested" else name, *overrides, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>",
-        VERLJOB_PLATFORM="cpu", VERLJOB_HOME=str(CHECKOUT), VERLJOB_DATA=str(data), VERLJOB_RUN_DIR=str(run_dir),
+        "demo_cpu", "trainer.total_epochs=2", "+a='b c'", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>",
+        VERLJOB_PLATFORM="cpu", VERLJOB_HOME=str(CHECKOUT),
     )  # fmt: skip
 
     words = shlex.split(done.stdout.splitlines()[-1])
-    gpus = 1 if name == "demo_cpu" else 8
-    wanted = training(
-        load(path), overrides, verl_version="0.9.1", nodes=2, gpus_per_node=gpus, run_dir=run_dir, data_dir=data
-    )
-    assert dict(word.split("=", 1) for word in words[1:5]) == wanted.env
-    assert words[5:8] == wanted.argv[:3]
-    assert as_values(words[8:]) == as_values(wanted.argv[3:])
+    assert words[:3] == ["./run", "check", "demo_cpu"]
+    assert words[3:6] == ["--print", "--nodes=2", "--gpus-per-node=1"]
+    assert words[6:] == ["--", "trainer.total_epochs=2", "+a='b c'"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "platform: cpu\naccelerator: false\n",
+        "accelerator: true  # a comment\nplatform: cpu # and one\n",
+        "platform: cpu\r\naccelerator: false\r\n",
+        "platform: any\nplatform: cpu\naccelerator: false\n",
+        "overrides:\n  platform: cuda\n  accelerator: true\nplatform: cpu\naccelerator: false\n",
+    ],
+)
+def test_launch_sh_reads_of_a_recipe_what_yaml_reads(rig: Rig, text: str) -> None:
+    done = read_recipe(rig, text)
+
+    wanted = yaml.safe_load(text)
+    assert done.stdout.split() == [wanted["platform"], str(wanted["accelerator"]).lower()], done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "platform: 'cpu'\naccelerator: false\n",
+        "platform: &one cpu\naccelerator: false\n",
+        "platform: cpu#1\naccelerator: false\n",
+        "platform : cpu\naccelerator: false\n",
+        '"platform": cpu\naccelerator: false\n',
+        "{platform: cpu, accelerator: false}\n",
+        "platform:\n  cpu\naccelerator: false\n",
+        "platform: cpu\naccelerator: True\n",
+        "platform: cpu\naccelerator: yes\n",
+        "platform: cpu\n",
+        "accelerator: false\n",
+        "platform: a[$(touch ran)]\naccelerator: false\n",
+    ],
+)
+def test_what_launch_sh_would_read_otherwise_than_yaml_is_refused(rig: Rig, text: str) -> None:
+    done = read_recipe(rig, text)
+
+    assert done.returncode == 64
+    assert done.stdout == ""
+    assert not (rig.work / "ran").exists()
+
+
+def read_recipe(rig: Rig, text: str) -> subprocess.CompletedProcess[str]:
+    (rig.work / "mine.yaml").write_text(text)
+    script = 'recipe::choose mine.yaml; printf "%s %s" "$RECIPE_PLATFORM" "$RECIPE_ACCELERATOR"'
+    return rig.source("common/log common/verdict common/env_table launch/recipe", script)

@@ -1,6 +1,6 @@
 """`python3 -m verl_node.configuration`: look at a training's configuration, without a GPU and before Ray.
 
-    python3 -m verl_node.configuration --recipe FILE --nodes 2 --gpus-per-node 8 [OVERRIDE…]
+    python3 -m verl_node.configuration --recipe FILE --nodes 2 --gpus-per-node 8 [--print] [OVERRIDE…]
     python3 -m verl_node.configuration --save FILE -- python3 -m MODULE OVERRIDE…
 
 The first is for people, the second for a job, whose head knows the whole command: it answers a line of JSON at once and
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ from verl_node.errors import BadTrainingConfig, InputUnavailable, NodeError
 from verl_node.gpu import usage
 from verl_node.inputs import hub
 from verl_node.inputs.model import DEMO
+from verl_node.reporting.masking import masked
 from verl_node.settings.identity import installed
 from verl_node.training import recipe, releases
 
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wandb=options.wandb,
         engines=installed_engines(),
     )
+    if options.print:
+        return _print_command(options)
     if options.save:
         os.nice(_IDLE)
         seen = check.of_command(options.words, _choices(options.verl), facts)
@@ -62,21 +66,38 @@ def _told(findings: list[Finding]) -> list[Finding]:
     return findings
 
 
+def _training(options: argparse.Namespace) -> recipe.Training:
+    """The training as a job would make it. Raises NodeError."""
+    return recipe.training(
+        recipe.load(options.recipe),
+        options.words,
+        verl_version=options.verl,
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        run_dir=options.run_dir,
+        data_dir=options.data_dir,
+        model=options.model or None,
+        wandb=options.wandb,
+        long=options.long,
+    )
+
+
+def _print_command(options: argparse.Namespace) -> int:
+    """Print the training's command with its variables, without anything that looks like a secret."""
+    try:
+        training = _training(options)
+    except NodeError as refused:
+        print(f"{refused.cause} {refused.fix}", file=sys.stderr)  # noqa: T201
+        return refused.code
+    words = ["env", *(f"{name}={value}" for name, value in training.env.items()), *training.argv]
+    print(masked(shlex.join(words)), flush=True)  # noqa: T201
+    return 0
+
+
 def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
     """Make the command as a job would, and look at all of it."""
     try:
-        training = recipe.training(
-            recipe.load(options.recipe),
-            options.words,
-            verl_version=options.verl,
-            nodes=options.nodes,
-            gpus_per_node=options.gpus_per_node,
-            run_dir=Path("/run-directory"),
-            data_dir=options.data_dir,
-            model=options.model or None,
-            wandb=options.wandb,
-            long=options.long,
-        )
+        training = _training(options)
     except NodeError as refused:
         return Look([error("", refused.cause, refused.fix)])
     notes = [note("", text) for text in training.notes]
@@ -129,8 +150,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m verl_node.configuration", description=__doc__)
     parser.add_argument("--recipe", type=Path, help="a file of slurm/recipes/")
     parser.add_argument("--save", type=Path, help="be a job's: where to leave the configuration for prepare")
+    parser.add_argument("--print", action="store_true", help="print the training's command and end")
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--gpus-per-node", type=int, default=8)
+    parser.add_argument("--run-dir", type=Path, default=Path("/run-directory"))
     parser.add_argument("--data-dir", type=Path, default=Path("/data-directory"))
     parser.add_argument("--model", default="")
     parser.add_argument("--platform", default="", help="whose GPUs are asked for their memory")

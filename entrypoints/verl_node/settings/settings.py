@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import netrc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,9 +150,10 @@ class Settings:
         if self.environ.get("WANDB_API_KEY") or self.environ.get("WANDB_MODE") in _WANDB_WITHOUT_KEY:
             return True
         try:
-            return _WANDB_HOST in Path(self.environ.get("NETRC") or self.home / ".netrc").read_text()
-        except OSError:
+            found = netrc.netrc(self.environ.get("NETRC") or str(self.home / ".netrc"))
+        except (OSError, netrc.NetrcParseError):
             return False
+        return found.authenticators(_WANDB_HOST) is not None
 
     def _only_by_hand(self, flag: str) -> None:
         if not self.by_hand:

@@ -166,7 +166,10 @@ def _notes(of_recipe: dict[str, Override], release: releases.Release, without: t
     if derived_overrides.LOGGER_KEY in of_recipe and set(without) & set(
         derived_overrides.listed(of_recipe[derived_overrides.LOGGER_KEY])
     ):
-        notes.append("wandb is left out of trainer.logger: there is no WANDB_API_KEY; export it to log there.")
+        notes.append(
+            "wandb is left out of trainer.logger: there is neither WANDB_API_KEY nor an entry for it in ~/.netrc; "
+            "export one, or WANDB_MODE=offline."
+        )
     if not release.file_logger:
         notes.append(f"verl {release.series} has no file logger: metrics are read from its console lines.")
     return notes

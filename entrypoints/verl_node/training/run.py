@@ -78,7 +78,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         checkpoints=settings.checkpoints,
         data_dir=settings.data_dir,
         model=settings.model or None,
-        wandb="WANDB_API_KEY" in settings.environ,
+        wandb=settings.logs_to_wandb,
         expires=None if derived_overrides.EXPIRES in settings.environ else _expires(settings),
         long=settings.allocation.end_time is None or settings.allocation.end_time - time.time() > _DAY_S,
     )

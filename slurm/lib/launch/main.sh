@@ -4,7 +4,7 @@
 for name in \
     common/{log,ownership,verdict,result,process,env_table,ports} \
     node/{image,signed_image} \
-    launch/{debug,recipe,hydra,training,allocation,run_dir,announce,srun,srun_watch,requeue,explanation,finish}; do
+    launch/{debug,recipe,allocation,run_dir,announce,srun,srun_watch,requeue,explanation,finish}; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -93,6 +93,7 @@ launch::_rehearse() {
             bash "$VERLJOB_HOME/slurm/node.sh" || fail "$?" "the container of ${NODES[id]} cannot be described" "see above"
     done
     [[ $RECIPE != cluster ]] || return 0
-    printf '\n# the training, on the head, when the cluster is whole\n'
-    training::command "${#NODES[@]}" "${SLURM_GPUS_ON_NODE:-1}" # on the platform cpu each node declares one
+    printf '\n# then verl_node on the head makes the command of the training; this prints it:\n'
+    log::command ./run check "$RECIPE_NAME" --print --nodes="${#NODES[@]}" --gpus-per-node="${SLURM_GPUS_ON_NODE:-1}" -- \
+        ${OVERRIDES[@]+"${OVERRIDES[@]}"}
 }

@@ -49,20 +49,24 @@ recipe::choose() {
     recipe::_check_overrides
 }
 
+# Reads two keys of a recipe: lines `platform: VALUE` and `accelerator: VALUE` at the margin, the value in plain words, with
+# ` # comment` behind it or nothing. A recipe that says them otherwise (in quotes, by an anchor, not at all) ends with 64.
 recipe::_read() {
     local line value
+    RECIPE_PLATFORM='' RECIPE_ACCELERATOR=''
     while IFS= read -r line; do
         value=${line#*:}
-        value=${value%%#*}
+        value=${value%%[[:space:]]#*}
         value=${value//[[:space:]]/}
         case $line in
             platform:*) RECIPE_PLATFORM=$value ;;
             accelerator:*) RECIPE_ACCELERATOR=$value ;;
         esac
     done < "$RECIPE"
+    [[ -n $RECIPE_PLATFORM ]] || fail 64 "$RECIPE has no line 'platform: NAME'" "write one at the margin, without quotes: platform: any"
     env_table::require_name "platform: of $RECIPE" "$RECIPE_PLATFORM"
     [[ $RECIPE_ACCELERATOR == true || $RECIPE_ACCELERATOR == false ]] \
-        || fail 64 "$RECIPE says accelerator: $RECIPE_ACCELERATOR" "write true or false"
+        || fail 64 "$RECIPE says accelerator: $RECIPE_ACCELERATOR" "write 'accelerator: true' or 'accelerator: false' at the margin, without quotes"
 }
 
 recipe::_check_overrides() {

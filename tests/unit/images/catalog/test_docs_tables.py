@@ -51,7 +51,7 @@ def test_a_page_without_a_place_for_its_table_stops(tmp_path: Path) -> None:
         shutil.copy(CHECKOUT / page, tmp_path / page)
     docs_tables.write(CATALOG, tmp_path)
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "README.md").write_text(text.replace("<!-- end of families -->", ""), encoding="utf-8")
+    (tmp_path / "README.md").write_text(text.replace("<!-- end of commands -->", ""), encoding="utf-8")
 
-    with pytest.raises(CatalogError, match="has no place for its families"):
+    with pytest.raises(CatalogError, match="has no place for its commands"):
         docs_tables.write(CATALOG, tmp_path)

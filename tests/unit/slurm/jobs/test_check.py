@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from verl_node.settings.settings import Settings
 
 from slurm.errors import CannotLook
 from slurm.jobs import check
@@ -78,3 +80,36 @@ def test_what_is_no_time_and_no_recipe_is_said() -> None:
         check.minutes("soon")
     with pytest.raises(CannotLook, match=r"recipes are demo_cpu, gsm8k_grpo, gsm8k_ppo"):
         check.find("gsm9k")
+
+
+def test_the_command_of_the_training_is_asked_of_the_image(docker: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert check.run(replace(JOB, only_print=True), environ(docker)) == 0
+
+    assert "--print" in words(docker)
+    assert capfd.readouterr().out == ""  # the command alone
+
+
+def test_a_recipes_platform_is_what_yaml_reads(docker: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("platform: 'cuda'\n")
+    check.run(replace(JOB, recipe=str(tmp_path / "mine.yaml")), environ(docker))
+    assert "verl.cuda:latest" in words(docker)
+
+    (tmp_path / "mine.yaml").write_text("platform: [\n")
+    with pytest.raises(CannotLook, match="is no YAML"):
+        check.run(replace(JOB, recipe=str(tmp_path / "mine.yaml")), environ(docker))
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+@pytest.mark.parametrize("mode", ["", "online", "offline", "dryrun", "disabled"])
+@pytest.mark.parametrize(
+    "text", [None, "machine api.wandb.ai login user password k\n", "machine other\n# api.wandb.ai\n", "broken ("]
+)
+def test_submit_host_and_node_agree_whether_wandb_can_be_used(
+    key: str, mode: str, text: str | None, tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / "netrc").write_text(text)
+    named = {"WANDB_API_KEY": key, "WANDB_MODE": mode, "NETRC": str(tmp_path / "netrc"), "HOME": str(tmp_path)}
+    given = {name: value for name, value in named.items() if value}
+
+    assert check._logs_to_wandb(given) is Settings.from_env(given).logs_to_wandb
