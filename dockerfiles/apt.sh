@@ -52,7 +52,7 @@ install_pinned() {
     [ -n "$lines" ] || return 0
     lost=$(printf '%s\n' "$lines" | gone)
     if [ -n "$lost" ]; then
-        say "the mirror no longer has$lost: take what it has with invoke pins --update, or name a mirror that keeps them" >&2
+        say "the mirror no longer has$lost: take what it has with invoke image.pins --update, or name a mirror that keeps them" >&2
         exit 1
     fi
     # shellcheck disable=SC2046 # a word each
@@ -75,7 +75,7 @@ main() {
     if grep -q '^[a-z]' "$pins"; then
         install_pinned "$pins"
     else
-        say "WARNING: $* without a version: no mirror of this distribution was asked yet (invoke pins --update)"
+        say "WARNING: $* without a version: no mirror of this distribution was asked yet (invoke image.pins --update)"
         if [ -n "$FOLDER" ]; then fetch "$@"; else install "$@"; fi
     fi
     apt-get clean

@@ -117,7 +117,7 @@ def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], ow
     lines = locked(lock)
     asked = {name_of(line): line.split("==")[1] for line in wanted}
     if strangers := sorted(set(asked) - set(lines)):
-        sys.exit(f"guard: {', '.join(strangers)} is asked for and not in the lock: `invoke lock` first")
+        sys.exit(f"guard: {', '.join(strangers)} is asked for and not in the lock: `invoke image.lock` first")
     known = conflicts()
     old = [line for line in known if canonical(line.split()[0]) not in map(canonical, own or [])]
     moving = {asked_by(line) for line in known if line not in old}
@@ -143,7 +143,7 @@ def install(*locks: Path, wanted: list[str] | None = None) -> None:
         here = installed()
         left = [line for line in wanted if here.get(name_of(line), {}).get("version") != line.split("==")[1]]
         if strangers := [line for line in left if name_of(line) not in lines]:
-            sys.exit(f"guard: {', '.join(strangers)} is not in the lock: `invoke lock` first")
+            sys.exit(f"guard: {', '.join(strangers)} is not in the lock: `invoke image.lock` first")
         left = [lines[name_of(line)] for line in left]
     moved: dict[str, str] = {}
     while left:

@@ -45,7 +45,9 @@ class NotBuilt(ImageError, LookupError):
     """The daemon has no image of this name."""
 
     def __init__(self, reference: str) -> None:
-        super().__init__(f"{reference} is not on this machine; `invoke images` shows what is, `invoke build` makes it.")
+        super().__init__(
+            f"{reference} is not on this machine; `invoke image.list` shows what is, `invoke build` makes it."
+        )
 
 
 class Incompatible(ImageError, ValueError):

@@ -74,7 +74,7 @@ class Bundle:
         if changed := sorted(name for name in now if self.inputs.get(name) != now[name]):
             raise BundleBroken(
                 f"{self.folder} was made from another {' and '.join(changed)} of {variant.name} than this checkout "
-                f"has: use the checkout that made it, or `invoke bundle --variant {variant.name}` again"
+                f"has: use the checkout that made it, or `invoke image.bundle --variant {variant.name}` again"
             )
 
     @property

@@ -31,7 +31,7 @@ def require(folder: Path, needed: float, purpose: str, free: Free = free_bytes) 
     if has < needed:
         raise DiskTooSmall(
             f"{purpose} takes about {needed / 1e9:.1f} GB in {folder}, and {has / 1e9:.1f} GB are free there. Make "
-            "room (`invoke prune` shows what old images take), or use another disk."
+            "room (`invoke image.prune` shows what old images take), or use another disk."
         )
 
 

@@ -90,13 +90,15 @@ def _plain(text: str) -> str:
 
 
 def shown(old: Old) -> str:
-    """What `invoke prune` prints."""
+    """What `invoke image.prune` prints."""
     lines = [f"{size / 1e9:6.2f} GB  {name}  {key.rpartition(':')[2][:12]}" for key, (name, size) in old.images.items()]
     if old.cache:
         lines.append(f"{sum(old.cache.values()) / 1e9:6.2f} GB  build cache, {len(old.cache)} records")
     if not lines:
         return "Nothing here is old."
-    return "\n".join([*lines, "Layers that images share count for each. `invoke prune --yes` removes all of these."])
+    return "\n".join(
+        [*lines, "Layers that images share count for each. `invoke image.prune --yes` removes all of these."]
+    )
 
 
 def remove(old: Old) -> str:

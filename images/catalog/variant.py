@@ -22,7 +22,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Lock:
-    """What `invoke lock` tells the resolver beyond ``installs``."""
+    """What `invoke image.lock` tells the resolver beyond ``installs``."""
 
     with_: Sequence[str] = ()
     override: Sequence[str] = ()

@@ -1,6 +1,6 @@
 """What each release of verl says of itself: the METADATA of its wheel, kept as it is in images/pins/metadata/.
 
-Kept, so that a pair that cannot work is refused without a network. `invoke pins --update` fetches them again.
+Kept, so that a pair that cannot work is refused without a network. `invoke image.pins --update` fetches them again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def release(version: str, folder: Path = VERL_METADATA) -> Release:
     """The kept metadata of a release; CatalogError where there is none."""
     path = _path(version, folder)
     if not path.is_file():
-        raise CatalogError(f"{path} is missing: `invoke pins --update` fetches the metadata of verl {version}")
+        raise CatalogError(f"{path} is missing: `invoke image.pins --update` fetches the metadata of verl {version}")
     message = Parser().parsestr(path.read_text(encoding="utf-8"))
     requirements = tuple(map(Requirement, message.get_all("Requires-Dist", [])))
     return Release(message["Version"], SpecifierSet(message["Requires-Python"]), requirements)

@@ -1,4 +1,4 @@
-"""Asks registries for the digests of the base images, and writes them to bases.json (`invoke pins --update`).
+"""Asks registries for the digests of the base images, and writes them to bases.json (`invoke image.pins --update`).
 
 A base whose registry was not asked has no line, and a build of its variant says so.
 """
@@ -50,4 +50,4 @@ def ask(reference: str) -> Base:
             one = repository.manifest(found.parts["manifests"][0]["digest"]) or found
     layers = {each.get("mediaType", "") for each in one.parts.get("layers", [])}
     compression = "zstd" if any(each.endswith("zstd") for each in layers) else "gzip"
-    return Base(found.digest, compression, f"{repository.host}, asked by invoke pins --update")
+    return Base(found.digest, compression, f"{repository.host}, asked by invoke image.pins --update")

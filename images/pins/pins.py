@@ -90,13 +90,13 @@ def _wrong(variants: Iterable[Variant]) -> Iterator[str]:
                 yield f"{variant.name}: {name} is built from {new.commit!r}, which is not a whole commit"
         path = pins_locks.path(variant)
         if not path.is_file():
-            yield f"{variant.name}: {path.name} is missing: `invoke lock --variant {variant.name}`"
+            yield f"{variant.name}: {path.name} is missing: `invoke image.lock --variant {variant.name}`"
             continue
         yield from _unpinned(path)
         text = apt.text(variant)
         if text and not apt.covers(variant):
             wanted = " ".join(variant.apt_packages)
-            yield f"{apt.path(variant).name} lacks a package of {wanted}: `invoke pins --update`"
+            yield f"{apt.path(variant).name} lacks a package of {wanted}: `invoke image.pins --update`"
         pins = [line for line in text.splitlines() if line and not line.startswith("#")]
         yield from (
             f"{apt.path(variant).name}: not by version and sha256: {line}" for line in pins if not PIN.match(line)
@@ -106,7 +106,7 @@ def _wrong(variants: Iterable[Variant]) -> Iterator[str]:
 def _left_over(variants: Iterable[Variant]) -> Iterator[str]:
     wanted = {pins_locks.path(variant) for variant in variants}
     for path in set(pins_locks.LOCKS.iterdir()) - wanted:
-        yield f"{path.name} is the lock of no variant: `invoke lock` removes it"
+        yield f"{path.name} is the lock of no variant: `invoke image.lock` removes it"
 
 
 def _unpinned(path: Path) -> Iterator[str]:

@@ -131,7 +131,7 @@ def _refuse_another(wheel: Path, sha256: str) -> None:
     if known and sha256 not in known:
         raise TorchUnavailable(
             f"{wheel} has the sha256 {sha256}, images/pins/wheels.txt says {known[0]}: it is another file of this "
-            "name. Remove it, or have `invoke pins --update` ask the index again and review the difference."
+            "name. Remove it, or have `invoke image.pins --update` ask the index again and review the difference."
         )
 
 

@@ -36,7 +36,7 @@ def test_a_fault_ends_the_job_soon_says_why_and_leaves_nothing(kind: Kind, groun
 
 
 def test_what_comes_and_goes_again_ends_nothing(grounds: Ground) -> None:
-    """With the patience of every job; the long outages are `invoke chaos`'s, while verl trains."""
+    """With the patience of every job; the long outages are `invoke dev.chaos`'s, while verl trains."""
     scene = Scene(grounds.cluster, grounds.runtime, grounds.stub, words=[f"stub.steps={STEPS}"])
     scene.submit()
     scene.job.wait_for("stub training runs", STARTS_S)

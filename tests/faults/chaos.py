@@ -1,4 +1,4 @@
-"""`invoke chaos`: every kind of fault on a rehearsal cluster of its own, and the matrix of what came of them."""
+"""`invoke dev.chaos`: every kind of fault on a rehearsal cluster of its own, and the matrix of what came of them."""
 
 from __future__ import annotations
 

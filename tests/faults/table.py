@@ -13,7 +13,7 @@ from tests.support.paths import CHECKOUT
 PAGE = CHECKOUT / "docs" / "faults.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 SEEN = Path(__file__).with_name("seen.txt")
-"""What `invoke chaos` printed, of each runtime."""
+"""What `invoke dev.chaos` printed, of each runtime."""
 RUNTIMES = ("docker", "podman", "bare")
 SEEN_BEGIN, SEEN_END = "<!-- seen: begin -->\n", "<!-- seen: end -->\n"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->\n", "<!-- outages: end -->\n"

@@ -163,7 +163,7 @@ def test_what_is_old_of_ours_goes_and_nothing_else(daemon: DockerClient, two: li
 
 def test_prune_alone_removes_nothing() -> None:
     shown = subprocess.check_output(
-        [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "prune"], text=True
+        [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "image.prune"], text=True
     )
 
-    assert shown == "Nothing here is old.\n" or shown.endswith("`invoke prune --yes` removes all of these.\n")
+    assert shown == "Nothing here is old.\n" or shown.endswith("`invoke image.prune --yes` removes all of these.\n")

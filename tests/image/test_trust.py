@@ -147,7 +147,7 @@ def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: t
     reference, digest = pushed
     invoke = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT)]
 
-    told = run([*invoke, "verify", "--image", reference, "--key", str(keys[1])])
+    told = run([*invoke, "image.verify", "--image", reference, "--key", str(keys[1])])
 
     assert told.startswith(f"{reference.rpartition(':')[0]}@{digest}: ")
     assert told.endswith(
@@ -275,7 +275,7 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
             content = content.replace(b"pypi/stays", b"pypi/other").replace(b'"stays"', b'"other"')
             referrers.attach(repository, second, kind, content)
 
-    asked = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "verify", "--image", other]
+    asked = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "image.verify", "--image", other]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1

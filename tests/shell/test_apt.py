@@ -59,7 +59,7 @@ def test_what_is_gone_from_the_mirror_is_named_and_nothing_is_installed(base: Pa
     done = run(base, "python3", "tini")
 
     assert done.returncode == 1
-    assert "the mirror no longer has python3=3.11.2-9: take what it has with invoke pins --update" in done.stderr
+    assert "the mirror no longer has python3=3.11.2-9: take what it has with invoke image.pins --update" in done.stderr
     assert calls(base) == ["update"]
 
 

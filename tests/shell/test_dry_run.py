@@ -36,7 +36,7 @@ def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
     )  # fmt: skip
 
     words = shlex.split(done.stdout.splitlines()[-1])
-    assert words[:3] == ["./run", "check", "demo_cpu"]
+    assert words[:3] == ["./run", "job.check", "demo_cpu"]
     assert words[3:6] == ["--print", "--nodes=2", "--gpus-per-node=1"]
     assert words[6:] == ["--", "trainer.total_epochs=2", "+a='b c'"]
 

@@ -10,7 +10,7 @@ import pytest
 from images.builds import site_settings
 from images.export.export import FORMATS
 from slurm.testbed import MAX_NODES
-from tasks import namespace
+from tasks import OLD_NAMES, namespace
 from tests.support.paths import CHECKOUT
 
 
@@ -22,18 +22,18 @@ def flags(name: str) -> set[str]:
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
-        ("images", {"space"}),
-        ("site", {"site"}),
-        ("bundle", {"variant", "output", "base", "site"}),
+        ("image.list", {"space"}),
+        ("image.site", {"site"}),
+        ("image.bundle", {"variant", "output", "base", "site"}),
         ("render", {"platform", "variant", "stdout"}),
         ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
-        ("export", {"format", "platform", "variant", "rollout", "image", "output"}),
-        ("prune", {"yes"}),
-        ("sbom", {"image", "output"}),
-        ("verify", {"image", "key"}),
-        ("lock", {"variant"}),
-        ("diff", {"output"}),
-        ("pins", {"check", "update"}),
+        ("image.export", {"format", "platform", "variant", "rollout", "image", "output"}),
+        ("image.prune", {"yes"}),
+        ("image.sbom", {"image", "output"}),
+        ("image.verify", {"image", "key"}),
+        ("image.lock", {"variant"}),
+        ("image.diff", {"output"}),
+        ("image.pins", {"check", "update"}),
     ],
 )
 def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
@@ -49,7 +49,7 @@ def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("task", "told"),
-    [("export", f"by comma: {', '.join(FORMATS)}"), ("testbed.up", f"compute nodes, 1 to {MAX_NODES}")],
+    [("image.export", f"by comma: {', '.join(FORMATS)}"), ("testbed.up", f"compute nodes, 1 to {MAX_NODES}")],
 )
 def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None:
     argv = [sys.executable, "-m", "invoke", "--help", task]
@@ -64,3 +64,25 @@ def test_a_suite_that_is_none_ends_the_tests_and_those_that_there_are_are_named(
 
     assert done.returncode == 2
     assert "There is no suite imgae; there are lint, unit, shell, image, cluster." in done.stderr
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_an_old_name_runs_the_task_and_prints_the_new_name(old: str, new: str) -> None:
+    assert flags(old) == flags(new)
+    assert namespace[old].__doc__ == f"The old name of {new}."
+
+
+def test_what_is_said_of_an_old_name_goes_to_standard_error() -> None:
+    argv = [sys.executable, "-m", "invoke", "site"]
+    done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+
+    assert done.stderr == "`invoke site` is called `invoke image.site` now.\n"
+    assert "image.site" not in done.stdout
+
+
+def test_an_error_of_a_task_is_one_message_and_1() -> None:
+    argv = [sys.executable, "-m", "invoke", "render", "--platform", "none"]
+    done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("UnknownVariant: ")

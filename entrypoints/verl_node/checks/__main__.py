@@ -1,6 +1,6 @@
 """`python3 -m verl_node.checks`: checks of this machine alone, as a table or as JSON, or its network.
 
-`invoke doctor` is this on a login node. On an allocation it is `sbatch slurm/launch.sh doctor`.
+`invoke job.doctor` is this on a login node. On an allocation it is `sbatch slurm/launch.sh doctor`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def check(
 ) -> Callable[[Callable[..., Result]], Check]:
     """Make a check of ``name(settings, gpus[, threshold]) -> Result``; its docstring's first line says what it is for.
 
-    ``topic`` is the class of failure that it finds, in the words of `invoke explain`.
+    ``topic`` is the class of failure that it finds, in the words of `invoke job.explain`.
     """
 
     def declare(ask: Callable[..., Result]) -> Check:

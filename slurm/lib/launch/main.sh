@@ -94,6 +94,6 @@ launch::_rehearse() {
     done
     [[ $RECIPE != cluster ]] || return 0
     printf '\n# then verl_node on the head makes the command of the training; this prints it:\n'
-    log::command ./run check "$RECIPE_NAME" --print --nodes="${#NODES[@]}" --gpus-per-node="${SLURM_GPUS_ON_NODE:-1}" -- \
+    log::command ./run job.check "$RECIPE_NAME" --print --nodes="${#NODES[@]}" --gpus-per-node="${SLURM_GPUS_ON_NODE:-1}" -- \
         ${OVERRIDES[@]+"${OVERRIDES[@]}"}
 }

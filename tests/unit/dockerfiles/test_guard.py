@@ -95,7 +95,7 @@ def test_what_is_asked_for_and_not_locked_ends_the_build(
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
     have(BASE)
 
-    with pytest.raises(SystemExit, match="trl is asked for and not in the lock: `invoke lock`"):
+    with pytest.raises(SystemExit, match=r"trl is asked for and not in the lock: `invoke image.lock`"):
         guard.record([], tmp_path / "lock.txt", ["trl==0.9.6"], [])
 
 

@@ -30,7 +30,7 @@ ENDINGS = "py|sh|toml|yaml|md|txt|env|j2|csv|json"
 PLACE = re.compile(rf"(?<![\w/.*<>-])((?:{FOLDERS})/(?:[\w.-]+/)*(?:[\w.-]+\.(?:{ENDINGS}))?)(?![\w<])")
 TASKS = [each for each in commands() if each.program == "invoke"]
 BENCHES = [each for each in commands() if each.program == "python" and each.words[1].startswith("bench/")]
-NO_ENGINE = ("images", "render", "pins", "site")
+NO_ENGINE = ("image.list", "render", "image.pins", "image.site")
 AS_THEY_STAND = sorted({each.words[1:] for each in TASKS if each.whole and each.words[1] in NO_ENGINE})
 
 
@@ -123,7 +123,7 @@ def ran(*words: str, folder: Path = CHECKOUT) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("words", [("--list",), ("site",), *AS_THEY_STAND])
+@pytest.mark.parametrize("words", [("--list",), ("image.site",), *AS_THEY_STAND])
 def test_what_needs_no_engine_runs_as_it_stands(words: tuple[str, ...]) -> None:
     assert len(ran(*words).splitlines()) > 1
 
@@ -134,7 +134,7 @@ def test_a_failed_job_is_explained_by_each_of_its_names(tmp_path: Path) -> None:
     for path in (log, tmp_path / "slurm-verl-4711.out"):
         path.write_text("OSError: [Errno 122] Disk quota exceeded: 'x'\n", encoding="utf-8")
 
-    page = [each.words[1:] for each in TASKS if each.page == "troubleshooting.md" and each.words[1] == "explain"]
+    page = [each.words[1:] for each in TASKS if each.page == "troubleshooting.md" and each.words[1] == "job.explain"]
     told = [ran(*words, folder=tmp_path) for words in page]
 
     assert len(told) == 5

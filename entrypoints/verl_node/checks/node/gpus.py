@@ -138,7 +138,7 @@ def architecture_fits_the_image(settings: Settings, gpus: int) -> Result:
     return Result(
         "fail",
         f"The GPUs are {', '.join(wrong)}, and the image has no code for them.",
-        "Use an image that was built for them: invoke images lists the variants.",
+        "Use an image that was built for them: invoke image.list lists the variants.",
         built or f"compute capability {'.'.join(map(str, LEAST_CAPABILITY.get(_cuda(), (0, 0))))} or later",
     )
 

@@ -79,7 +79,7 @@ def _generation(gpus: int, folder: Path) -> dict[str, Any] | None:
 
 
 def _why(log: Path) -> tuple[str, str]:
-    """Return what the log says of the failure, and the fix, as `invoke explain` would."""
+    """Return what the log says of the failure, and the fix, as `invoke job.explain` would."""
     from verl_node.explain import explain  # only here: the supervisor's memory need not have the rules
 
     told = explain([log])

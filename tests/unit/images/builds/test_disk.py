@@ -44,7 +44,7 @@ def test_a_build_that_fits_goes_on_and_one_that_does_not_is_refused_with_both_nu
 
     disk.for_build(CPU, "base:1", "verl.cpu:1", free=having(6.01 * GB))
     with pytest.raises(
-        DiskTooSmall, match=rf"takes about 6.0 GB in {tmp_path}, and 5.9 GB are free there.*invoke prune"
+        DiskTooSmall, match=rf"takes about 6.0 GB in {tmp_path}, and 5.9 GB are free there.*invoke image.prune"
     ):
         disk.for_build(CPU, "base:1", "verl.cpu:1", free=having(5.9 * GB))
 

@@ -85,5 +85,5 @@ def test_what_is_shown_has_names_and_sizes_and_the_next_command() -> None:
         "  1.75 GB  verl.cpu:0.9.0-cpu  0123456789ab",
         "  2.00 GB  build cache, 2 records",
     ]
-    assert "invoke prune --yes" in prune.shown(old)
+    assert "invoke image.prune --yes" in prune.shown(old)
     assert prune.shown(Old()) == "Nothing here is old."

@@ -140,7 +140,7 @@ def test_no_engine_is_asked_for_anything_where_a_cell_is_impossible(
 
 
 def test_a_release_whose_metadata_is_not_kept_ends_with_how_to_get_it() -> None:
-    with pytest.raises(CatalogError, match=r"verl-9\.9\.9\.txt is missing: `invoke pins --update`"):
+    with pytest.raises(CatalogError, match=r"verl-9\.9\.9\.txt is missing: `invoke image.pins --update`"):
         refuse_impossible(rocm(verl="9.9.9"))
 
 

@@ -1,4 +1,4 @@
-"""The table of `invoke images`, without an engine."""
+"""The table of `invoke image.list`, without an engine."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_pin_that_changed_without_its_lock_is_told_with_the_command(own_locks:
     bumped = replace(CPU, installs={**CPU.installs, "ray": "2.60.1"})
 
     with pytest.raises(
-        NotPinned, match=r"(?s)cpu: .* is missing: `invoke lock --variant cpu`.* is the lock of no variant"
+        NotPinned, match=r"(?s)cpu: .* is missing: `invoke image.lock --variant cpu`.* is the lock of no variant"
     ):
         pins.check(of(bumped, ROCM))
 

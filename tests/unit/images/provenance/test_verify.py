@@ -1,4 +1,4 @@
-"""`invoke verify` on a registry in memory and an image of folders: whatever differs is said, and nothing else."""
+"""`invoke image.verify` on a registry in memory and an image of folders: whatever differs is said, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `invoke check` runs, and where it ends."""
+"""What `invoke job.check` runs, and where it ends."""
 
 from __future__ import annotations
 

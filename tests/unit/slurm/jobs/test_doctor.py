@@ -1,4 +1,4 @@
-"""`invoke doctor`."""
+"""`invoke job.doctor`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_bad_nodes_of_a_jobs_last_attempt_become_a_flag(tmp_path: Path, monk
 def test_the_task_ends_with_the_checks_code(login: Path) -> None:
     (login / "sinfo").unlink()
     done = subprocess.run(
-        [sys.executable, "-m", "invoke", "doctor"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "invoke", "job.doctor"], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 69, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""invoke explain: a job's number, a log or a folder becomes what verl_node reads."""
+"""invoke job.explain: a job's number, a log or a folder becomes what verl_node reads."""
 
 from __future__ import annotations
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from verl_node.configuration import __main__ as configuration
 from verl_node.configuration import check, child, composition, finding
 from verl_node.configuration.facts import Config, Facts, Model
 from verl_node.configuration.rules import batch, memory, paths
 from verl_node.errors import BadTrainingConfig
 from verl_node.gpu import platforms, usage
 from verl_node.gpu.platforms import Platform
+from verl_node.training import recipe as recipes
+
+from tests.support.paths import RECIPES
 
 SEVEN_BILLION = Model(7_615_616_512, 28, 28, 4, 128, 152064, 32768, 57344)
 GB = 10**9
@@ -173,3 +178,29 @@ def test_a_gpus_memory_is_what_the_driver_says(tmp_path: Path, monkeypatch: pyte
     assert usage.memory_bytes("amd") == 64 * GB
     assert usage.memory_bytes("nvidia") == 81559 << 20
     assert usage.memory_bytes("cpu") is None
+
+
+@pytest.mark.parametrize("recipe", ["gsm8k_ppo", "gsm8k_grpo", "demo_cpu"])
+def test_the_command_that_is_printed_is_the_jobs(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["trainer.total_epochs=2", "trainer.experiment_name='two words'"]
+    flags = ["--recipe", str(RECIPES / f"{recipe}.yaml"), "--verl", "0.9.1", "--nodes", "3", "--gpus-per-node", "4"]
+
+    assert configuration.main([*flags, "--print", "--", *overrides]) == 0
+
+    wanted = recipes.training(
+        recipes.load(RECIPES / f"{recipe}.yaml"), overrides, verl_version="0.9.1", nodes=3, gpus_per_node=4,
+        run_dir=Path("/run-directory"), data_dir=Path("/data-directory"),
+    )  # fmt: skip
+    words = shlex.split(capsys.readouterr().out)
+    assert words == ["env", *(f"{name}={value}" for name, value in wanted.env.items()), *wanted.argv]
+
+
+def test_a_command_that_cannot_be_made_ends_with_65_and_one_with_a_secret_is_masked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--recipe", str(RECIPES / "demo_cpu.yaml"), "--verl", "0.9.1", "--print", "--"]
+
+    assert configuration.main([*flags, "trainer.nnodes=9"]) == 65
+    assert "trainer.nnodes" in capsys.readouterr().err
+    assert configuration.main([*flags, "+a.token=hf_0123456789abcdefghijABCDEFGHIJ0123"]) == 0
+    assert "hf_0123456789" not in capsys.readouterr().out

@@ -440,4 +440,4 @@ def test_the_page_is_what_the_rules_make_of_it() -> None:
     found = re.search(r"<!-- rules: begin -->\n(.*)\n<!-- rules: end -->", text, re.DOTALL)
 
     assert found
-    assert found[1] == page.page()  # else: ./run troubleshooting
+    assert found[1] == page.page()  # else: ./run dev.troubleshooting

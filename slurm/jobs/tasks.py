@@ -1,0 +1,78 @@
+"""Tasks `job.*`: a job before it is submitted and after it failed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from invoke import Collection, Context, Exit, task
+
+from slurm.jobs import arguments, check, doctor, explain
+
+
+@task(
+    name="check",
+    positional=["recipe"],
+    help={
+        "recipe": "a name of slurm/recipes/ or a .yaml file; overrides follow after --",
+        "nodes": "as for sbatch, like the next four",
+        "gpus_per_node": "of one node",
+        "time": "the time limit, as sbatch takes it",
+        "node_memory": "of one node, in GiB",
+        "gpu_memory": "of one GPU, in GiB",
+        "image": "an image of this machine (else VERLJOB_IMAGE, verl.PLATFORM:latest)",
+        "print": "print the command of the training and end",
+    },
+)
+def check_configuration(
+    _: Context,
+    recipe: str,
+    *,
+    nodes: int = 2,
+    gpus_per_node: int = 8,
+    time: str = "",
+    node_memory: float = 0.0,
+    gpu_memory: float = 0.0,
+    image: str = "",
+    print: bool = False,
+) -> None:
+    """Look at a training's configuration before it is submitted: check RECIPE -- trainer.total_epochs=3"""
+    limit = check.minutes(time)
+    memory = (gpu_memory, node_memory)
+    job = check.Job(recipe, arguments.after_dashes(), nodes, gpus_per_node, image, *memory, limit, print)
+    code = check.run(job, os.environ)
+    raise Exit(code=code)
+
+
+@task(
+    name="doctor",
+    help={
+        "json": "for machines",
+        "show_env": "what would be set for NCCL and Gloo on this machine, and why",
+        "exclude_bad": "a job or its run directory: print sbatch's flag that leaves its bad nodes out",
+    },
+)
+def check_machine(_: Context, json: bool = False, show_env: bool = False, exclude_bad: str = "") -> None:
+    """Check this machine; an allocation by `sbatch slurm/launch.sh doctor`. 69: not fit."""
+    if exclude_bad:
+        print(doctor.exclusion(exclude_bad), flush=True)
+        return
+    code = doctor.here([flag for flag, on in (("--json", json), ("--show-env", show_env)) if on])
+    raise Exit(code=code)
+
+
+@task(
+    name="explain",
+    positional=["job"],
+    help={
+        "job": "a job's number, a log or a folder",
+        "json": "one JSON object",
+        "failed": "the job failed, whatever its log says (of a number Slurm is asked)",
+    },
+)
+def explain_job(_: Context, job: str, json: bool = False, failed: bool = False) -> None:
+    """Find the first failure of a job in its logs: its class, where it stands, and the fix."""
+    print(explain.explain(job, folder=Path.cwd(), as_json=json, failed=failed), flush=True)
+
+
+namespace = Collection(check_configuration, check_machine, explain_job)

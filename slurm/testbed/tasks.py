@@ -1,0 +1,43 @@
+"""Tasks `testbed.*`, without `up`, which needs an image: the rehearsal cluster."""
+
+from __future__ import annotations
+
+import os
+
+from invoke import Collection, Context, task
+
+from slurm import testbed
+from slurm.jobs import arguments
+
+
+@task(name="sbatch")
+def cluster_sbatch(_: Context) -> None:
+    """Submit as submitter, from a copy of this checkout: testbed.sbatch -- --nodes=2 slurm/launch.sh demo_cpu"""
+    cluster = testbed.Cluster.running()
+    cluster.sync_checkout()
+    print(str(cluster.sbatch(arguments.after_dashes(), environment=testbed.handed_on(os.environ))), flush=True)
+
+
+@task(name="shell", help={"host": "login or a node", "user": "submitter, neighbour or root"})
+def cluster_shell(_: Context, host: str = "login", user: str = "submitter") -> None:
+    """Open a shell on a host of the rehearsal cluster."""
+    argv = testbed.Cluster.running().shell(host, user)
+    os.execvp(argv[0], argv)  # noqa: S606
+
+
+@task(name="push", help={"image": "an image of this machine"})
+def cluster_push(_: Context, image: str = "verl.cpu:latest") -> None:
+    """Push an image to the rehearsal cluster's registry and print the name by which its nodes pull it."""
+    print(testbed.Cluster.running().push(image), flush=True)
+
+
+@task(
+    name="down",
+    help={"caches": "also remove the cluster's images and what was pushed, which make the next start quick"},
+)
+def cluster_down(_: Context, caches: bool = False) -> None:
+    """Remove the rehearsal cluster."""
+    testbed.Cluster(testbed.MAX_NODES).down(caches=caches)
+
+
+namespace = Collection(cluster_sbatch, cluster_shell, cluster_push, cluster_down)
