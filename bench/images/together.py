@@ -13,7 +13,7 @@ from bench.images.sides import plain
 from images.builds import build_all
 from images.engine import base_image
 from images.engine.client import choose
-from images.host.streams import Running
+from images.host.process import Running
 
 LENGTHS = (1, 1, 1, 1, 1, 4)  # of builds that go on at once
 

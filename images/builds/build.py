@@ -22,7 +22,7 @@ from images.engine.client import Engine, choose
 from images.engine.daemon import Inspected, daemon_version, get
 from images.errors import BaseUnreachable, BundleBroken
 from images.host.locking import alone
-from images.host.streams import Running
+from images.host.process import Running
 from images.pins import torch_wheels
 from images.report import store
 from images.report.progress import Progress, Whole

@@ -16,7 +16,7 @@ from images.catalog.variant import Variant
 from images.engine.client import Engine, choose
 from images.engine.daemon import architecture
 from images.errors import ImageError
-from images.host.streams import Running
+from images.host.process import Running
 from images.report import progress as displays
 from images.report import store
 

@@ -17,7 +17,7 @@ from images.context import inputs as context_inputs
 from images.engine import buildah
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, get
-from images.host.streams import Running
+from images.host.process import Running
 from images.report import record, report, store, text
 from images.report.build_log import BuildahLog, BuildLog
 from images.report.progress import Progress

@@ -1,4 +1,4 @@
-"""Running a command and keeping what it said."""
+"""Runs commands: quietly, with their output shown, or line by line in several threads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO
 
 from images.errors import CommandFailed
+
+KEPT_LINES = 40  # of what a command said, for the message of its failure
 
 
 def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: float | None = None) -> str:
@@ -65,3 +67,48 @@ def _outcome(argv: Sequence[str], child: subprocess.Popen[bytes], file: IO[str])
     file.seek(0)
     said = file.read()
     return CommandFailed(argv, code, said) if code else said
+
+
+class Running:
+    """The commands that run now, which one call ends."""
+
+    def __init__(self) -> None:
+        self._children: set[subprocess.Popen[str]] = set()
+        self._ended = False
+
+    def watch(self, argv: Sequence[str], env: Mapping[str, str], each: Callable[[str], None], umask: int = -1) -> None:
+        """Run with ``env`` added to this process's environment, hand each line to ``each``, and wait for the end.
+
+        ``umask`` takes the place of this process's. Raises CommandFailed with the last lines.
+        """
+        said: list[str] = []
+        with subprocess.Popen(
+            list(argv),
+            env={**os.environ, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            umask=umask,
+        ) as child:
+            self._children.add(child)
+            if self._ended:
+                child.terminate()
+            try:
+                for line in child.stdout or ():
+                    said = [*said[1 - KEPT_LINES :], line.rstrip("\n")]
+                    each(said[-1])
+            except BaseException:  # also KeyboardInterrupt: what was started here does not outlive it
+                child.terminate()
+                raise
+            finally:
+                code = child.wait()
+                self._children.discard(child)
+        if code:
+            raise CommandFailed(argv, code, "\n".join(said))
+
+    def end(self) -> None:
+        """Ask every command to end, also one that is just being started."""
+        self._ended = True
+        for child in list(self._children):
+            child.terminate()

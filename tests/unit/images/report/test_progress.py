@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from images.errors import CommandFailed, ImageError
-from images.host.streams import Running
+from images.host.process import Running
 from images.report import progress
 from images.report.build_log import BuildLog
 
