@@ -59,7 +59,9 @@ async def _live(node: Node) -> int:
         verdict = _mistake(node, error)
         code = verdict.code
     if code and verdict.host == node.host:  # what the kernel did came first
-        verdict = replace(verdict, cause=f"{cgroup_events.words(node.settings.memory_bytes)} {verdict.cause}".lstrip())
+        kernel = cgroup_events.read(node.settings.memory_bytes)
+        known = kernel.failure_class or verdict.failure_class
+        verdict = replace(verdict, cause=f"{kernel.words} {verdict.cause}".lstrip(), failure_class=known)
     await shutdown.conclude(node, verdict)
     await shutdown.explain(node, verdict)
     await ended(asyncio.all_tasks() - {asyncio.current_task()})

@@ -22,18 +22,20 @@ from __future__ import annotations
 class NodeError(Exception):
     """A failure that ends the job: what was seen and wanted (``cause``) and what to do (``fix``), a sentence each.
 
-    ``host`` and ``stage`` say where it happened when that is not here and now.
+    ``host`` and ``stage`` say where it happened when that is not here and now. ``failure_class`` is a class of
+    docs/troubleshooting.md, where code and stage do not give the right one (`verl_node.reporting.verdict`).
     """
 
     code = 70
     origin = "self"
 
-    def __init__(self, cause: str, *, fix: str, host: str = "", stage: str = "") -> None:
+    def __init__(self, cause: str, *, fix: str, host: str = "", stage: str = "", failure_class: str = "") -> None:
         super().__init__(f"{cause} {fix}")
         self.cause = cause
         self.fix = fix
         self.host = host
         self.stage = stage
+        self.failure_class = failure_class
 
 
 class BadSettings(NodeError):
@@ -118,6 +120,6 @@ class EndedFromOutside(NodeError):
 class Reported(NodeError):
     """Another process of this node, or another node, failed and said how; the job ends with its code."""
 
-    def __init__(self, code: int, cause: str, *, fix: str, host: str, stage: str) -> None:
-        super().__init__(cause, fix=fix, host=host, stage=stage)
+    def __init__(self, code: int, cause: str, *, fix: str, host: str, stage: str, failure_class: str = "") -> None:
+        super().__init__(cause, fix=fix, host=host, stage=stage, failure_class=failure_class)
         self.code = code

@@ -19,7 +19,7 @@ from images.engine.base_image import present
 from images.engine.client import Engine
 from images.engine.daemon import daemon
 from images.errors import BundleBroken
-from images.host import checksum
+from images.host import digests
 from images.host.process import run
 from images.pins import apt, locks, torch_wheels
 
@@ -124,11 +124,11 @@ def inputs(variant: Variant) -> dict[str, str]:
     locked = locks.path(variant)
     return {
         "set of sources": hashlib.sha256(sources.encode()).hexdigest(),
-        "lock": checksum.of_file(locked) if locked.is_file() else "",
+        "lock": digests.sha256_file(locked) if locked.is_file() else "",
     }
 
 
 def hashes(folder: Path, names: list[str]) -> dict[str, str]:
     """The sha256 of files below a folder; several are read at once."""
     with ThreadPoolExecutor() as pool:
-        return dict(zip(names, pool.map(lambda name: checksum.of_file(folder / name), names)))
+        return dict(zip(names, pool.map(lambda name: digests.sha256_file(folder / name), names)))

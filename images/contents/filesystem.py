@@ -12,7 +12,7 @@ from docker.models.images import Image
 
 from images.contents import layers, rootfs
 from images.contents.tree import BLOCKS, CHARACTERS, FIFO, FILE, FOLDER, LINK, TYPES, Entry, Tree
-from images.host import checksum
+from images.host import digests
 
 # The engine fills these when it starts a container, and an export has them.
 OF_THE_ENGINE = (".dockerenv", "dev", "proc", "sys", "etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/mtab")
@@ -97,7 +97,7 @@ def _packed(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
     elif kind in (CHARACTERS, BLOCKS):
         holds = f"{member.devmajor},{member.devminor}"
     elif content := archive.extractfile(member):
-        holds = checksum.of(content)
+        holds = digests.sha256_stream(content)
     return Entry(kind, mode, (member.uid, member.gid), holds, member.size if kind == FILE else 0)
 
 

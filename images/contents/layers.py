@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from images.errors import ImageError
-from images.host import checksum
+from images.host import digests
 
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def diff_ids(path: Path) -> list[str]:
             assert raw
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            found.append(f"sha256:{checksum.of(gzip.GzipFile(fileobj=raw) if packed else raw)}")
+            found.append(f"sha256:{digests.sha256_stream(gzip.GzipFile(fileobj=raw) if packed else raw)}")
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.host import checksum
+from images.host import digests
 
 FILE, FOLDER, LINK, FIFO, CHARACTERS, BLOCKS = "file", "folder", "link", "fifo", "characters", "blocks"
 TYPES = {
@@ -52,7 +52,7 @@ class Entry:
 
     def content(self) -> str:
         """What it holds, read where it lies."""
-        return checksum.of_file(Path(self.place)) if self.place else self.holds
+        return digests.sha256_file(Path(self.place)) if self.place else self.holds
 
     def __str__(self) -> str:
         owner = f"{self.owner[0]}:{self.owner[1]}" if self.owner else ""

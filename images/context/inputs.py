@@ -22,7 +22,7 @@ from pathlib import Path
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, daemon_version
 from images.engine.daemon import find as image_of
-from images.host import checksum
+from images.host import digests
 from images.host.digests import Digests
 from images.host.paths import BUILT
 
@@ -107,4 +107,4 @@ def _seen(path: str, known: Digests | None) -> str:
 
 
 def _content(path: str, state: os.stat_result, known: Digests | None) -> str:
-    return known.of(path, state) if known else checksum.of_file(Path(path))
+    return known.of(path, state) if known else digests.sha256_file(Path(path))

@@ -1,4 +1,4 @@
-"""The sha256 of files, known again by what stat tells of them: a look in place of a read.
+"""SHA-256 of files, with a cache keyed by stat data.
 
 As in git's index a digest counts while device, inode, size and both times of a file are those that it had when it was
 read. ctime is one of them, which no program can set: an edit that restores size and mtime, a chmod or a file renamed
@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 RACY_NS = 2_000_000_000  # ext4 with small inodes counts seconds, and none of LOCAL is coarser
 LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"}
@@ -109,3 +111,24 @@ def file_system(path: str, mounts: Path = MOUNTS) -> str:
 
 def _identity(state: os.stat_result) -> tuple[int, int, int, int, int]:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+class Readable(Protocol):
+    """A binary file; gzip's and tarfile's are such, too."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def sha256_stream(file: Readable, size: int = sys.maxsize) -> str:
+    """Hash the next ``size`` bytes, or all that is left; hex."""
+    digest = hashlib.sha256()
+    while size > 0 and (block := file.read(min(size, CHUNK))):
+        digest.update(block)
+        size -= len(block)
+    return digest.hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hash a whole file; hex."""
+    with path.open("rb") as file:
+        return sha256_stream(file)

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from images.errors import CommandFailed, TorchUnavailable
-from images.host import checksum, digests
+from images.host import digests
 from images.host.paths import TORCH_PINS
 from images.host.process import run
 
@@ -58,7 +58,7 @@ def torch_cpu(
                 f"{failure.said[-600:]}"
             ) from failure
         wheel = from_wheelhouse(version, python, Path(new), machine)
-        _refuse_another(wheel, checksum.of_file(wheel))
+        _refuse_another(wheel, digests.sha256_file(wheel))
         return wheel.replace(cache / wheel.name)
 
 

@@ -205,7 +205,7 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
     monkeypatch.setattr(build_all, "base_of", base_of)
     monkeypatch.setattr(build_all, "torch_of", lambda *_: [])
     monkeypatch.setattr(build, "_at_hand", lambda *_: (idle_base, base_image.find(idle_base)))
-    monkeypatch.setattr(Catalog, "names", lambda _, variant: [f"verljob-test-builds:{variant.variant}"])
+    monkeypatch.setattr(Catalog, "names", lambda _, variant: [f"verljob-test-builds:{variant.name}"])
     chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
 
     outcomes = build_all.build_all(chosen, Site.here(), CATALOG, progress="quiet")

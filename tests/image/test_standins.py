@@ -83,7 +83,7 @@ def test_the_masks_that_the_base_presets_do_not_reach_a_job(
 ) -> None:
     program = (
         "import os; from verl_node.gpu import visible_devices as gpus; names = (*gpus.MASKS, *gpus.NOSET)\n"
-        "cleaned = masks.one_mask(os.environ, platform='rocm', gpus=8, visible=8, ray=(2, 44))\n"
+        "cleaned = gpus.one_mask(os.environ, platform='rocm', gpus=8, visible=8, ray=(2, 44))\n"
         "print(sum(name in os.environ for name in names), sum(name in cleaned for name in names))"
     )
 

@@ -163,14 +163,12 @@ ESCAPED = (
         'log::note "$text"',
         'log::warn "$text"',
         'STAGE="$text"; verdict::set 71 self "$text" "$text"; verdict::sentence',
-        'verdict::set 71 self "$text" "$text"; explanation::print ""',
-        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > told; explanation::print told',
+        'verdict::set 71 self "$text" "$text"; finish::_explain ""',
+        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > told; finish::_explain told',
     ],
 )
 def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str, rig: Rig) -> None:
-    done = rig.source(
-        "common/log common/ownership common/verdict launch/explanation", call, text=ESCAPED, LC_ALL=locale
-    )
+    done = rig.source("common/log common/ownership common/verdict launch/finish", call, text=ESCAPED, LC_ALL=locale)
 
     assert done.returncode == 0, done.stderr
     assert "10% 20% tab\t — é" in done.stdout + done.stderr

@@ -11,32 +11,15 @@ from typing import Any
 
 from verl_node.explain.logs import recovery
 from verl_node.explain.logs.sources import Log, run_dir
+from verl_node.reporting.verdict import default_class
 
 _LAST_LINE = re.compile(
     rb"(?m)^verdict: (?P<code>\d+) \((?P<stage>[\w-]+) on (?P<host>[^)]*)\): "
     rb"(?P<cause>.*?)(?: \xe2\x80\x94 (?P<fix>.*))?$"
 )
+_FIRST_FAILURE = re.compile(rb"(?m)^first failure +(?P<kind>[a-z][a-z-]{0,31}): (?P<cause>.*)$")
 # What the toolkit looked at itself before it ended the job; a log can only tell the same with fewer words.
 _SURE = (64, 65, 66, 69, 70, 77, 93)
-_OF_CODE = {64: "config", 65: "config", 71: "ray-gcs", 75: "ray-gcs", 77: "slurm-container", 143: "slurm-container"}
-_OF_STAGE = {
-    "image": "image",
-    "data": "data",
-    "model": "hf-cache",
-    "checks": "slurm-container",
-    "container": "slurm-container",
-    "launch": "slurm-container",
-    "head": "ray-gcs",
-    "join": "ray-gcs",
-    "cluster": "ray-gcs",
-    "lead": "slurm-container",
-}
-_WORDS = (
-    ("want of memory", "memory"),
-    ("limit of processes", "slurm-container"),
-    ("time limit", "slurm-container"),
-    (" runs image ", "image"),
-)
 
 
 @dataclass(frozen=True)
@@ -50,6 +33,7 @@ class Verdict:
     fix: str
     told: str
     file: str
+    kind: str
 
     @property
     def of_training(self) -> bool:
@@ -61,16 +45,6 @@ class Verdict:
         """Whether nothing in a log can know better."""
         return self.code in _SURE and not self.of_training
 
-    @property
-    def kind(self) -> str:
-        """The class of the failure that it tells."""
-        for words, kind in _WORDS:
-            if words in self.cause:
-                return kind
-        if self.of_training:
-            return "unknown"
-        return _OF_CODE.get(self.code) or _OF_STAGE.get(self.stage, "unknown")
-
 
 def of(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
     """Return what the job says of its end; None where it says nothing."""
@@ -79,14 +53,25 @@ def of(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
         if isinstance(told.get("code"), int):
             words = {name: str(told.get(name) or "") for name in ("stage", "host", "cause", "fix")}
             file = run_dir(path) / "result.json"
-            return Verdict(told["code"], **words, told=f"{words['cause']} {words['fix']}".strip(), file=str(file))
+            kind = str(told.get("class") or default_class(told["code"], words["stage"]))
+            said = f"{words['cause']} {words['fix']}".strip()
+            return Verdict(told["code"], **words, told=said, file=str(file), kind=kind)
     for log in logs:
-        found = list(_LAST_LINE.finditer(recovery.tail(log.path))) if log.first else []
+        tail = recovery.tail(log.path) if log.first else b""
+        found = list(_LAST_LINE.finditer(tail))
         if found:
             words = {name: (value or b"").decode("utf-8", "replace") for name, value in found[-1].groupdict().items()}
             line = found[-1][0].decode("utf-8", "replace")
-            return Verdict(int(words.pop("code")), **words, told=line, file=str(log.path))
+            code = int(words.pop("code"))
+            kind = _printed_class(tail, found[-1]["cause"]) or default_class(code, words["stage"])
+            return Verdict(code, **words, told=line, file=str(log.path), kind=kind)
     return None
+
+
+def _printed_class(tail: bytes, cause: bytes) -> str:
+    """The class that launch.sh printed for this cause above its last line; empty where it printed none."""
+    printed = [found["kind"].decode() for found in _FIRST_FAILURE.finditer(tail) if found["cause"] == cause]
+    return printed[-1] if printed else ""
 
 
 def hosts(paths: Sequence[Path]) -> Mapping[str, str]:

@@ -12,12 +12,46 @@ from verl_node.reporting import files
 from verl_node.reporting.control_characters import printable
 from verl_node.reporting.masking import masked
 
+# The class of a failure, where the error does not know it better; slurm/lib/common/verdict.sh has the same tables.
+_CLASS_OF_CODE = {
+    64: "config",
+    65: "config",
+    71: "ray-gcs",
+    75: "ray-gcs",
+    77: "slurm-container",
+    143: "slurm-container",
+}
+_CLASS_OF_STAGE = {
+    "image": "image",
+    "data": "data",
+    "model": "hf-cache",
+    "checks": "slurm-container",
+    "container": "slurm-container",
+    "launch": "slurm-container",
+    "head": "ray-gcs",
+    "join": "ray-gcs",
+    "cluster": "ray-gcs",
+    "lead": "slurm-container",
+}
+
+_IN_FILES = {"failure_class": "class"}
+
+
+def default_class(code: int, stage: str) -> str:
+    """The class of a failure by exit code and stage; ``unknown`` where only the training's log can tell."""
+    if code == 0:
+        return "none"
+    if stage == "train" and code != 143:
+        return "unknown"
+    return _CLASS_OF_CODE.get(code) or _CLASS_OF_STAGE.get(stage, "unknown")
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """The code a node ends with and why; ``origin`` is ``signal`` when somebody else ended this node first.
+    """The code a node ends with and why.
 
-    It is ``outside`` when somebody ended another one (NodeEnded).
+    ``origin`` is ``signal`` when somebody else ended this node first, ``outside`` when somebody ended another one
+    (NodeEnded). ``failure_class`` is a class of docs/troubleshooting.md.
     """
 
     code: int
@@ -26,6 +60,11 @@ class Verdict:
     host: str
     cause: str
     fix: str
+    failure_class: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in the class that code and stage have."""
+        object.__setattr__(self, "failure_class", self.failure_class or default_class(self.code, self.stage))
 
     @classmethod
     def of(cls, error: NodeError, *, stage: str, host: str) -> Verdict:
@@ -35,7 +74,8 @@ class Verdict:
         ran has the stage ``cluster``.
         """
         around = "cluster" if stage == "train" and error.origin != "signal" else stage
-        return cls(error.code, error.origin, error.stage or around, error.host or host, error.cause, error.fix)
+        where = (error.stage or around, error.host or host)
+        return cls(error.code, error.origin, *where, error.cause, error.fix, error.failure_class)
 
     @classmethod
     def of_training(cls, code: int, *, host: str) -> Verdict:
@@ -47,11 +87,16 @@ class Verdict:
 
     def error(self) -> Reported:
         """Return the error that this verdict of another node is to us."""
-        return Reported(self.code, self.cause, fix=self.fix, host=self.host, stage=self.stage)
+        known = {"host": self.host, "stage": self.stage, "failure_class": self.failure_class}
+        return Reported(self.code, self.cause, fix=self.fix, **known)
 
     def text(self) -> str:
         """Return it as a verdict file: one ``key=value`` a line."""
-        return "".join(f"{key}={_one_line(str(value))}\n" for key, value in asdict(self).items())
+        return "".join(f"{key}={_one_line(str(value))}\n" for key, value in self.fields().items())
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields by their names in files."""
+        return {_IN_FILES.get(name, name): value for name, value in asdict(self).items()}
 
     def sentence(self) -> str:
         """Return the last line of a node's output, in the words of launch.sh."""
@@ -75,7 +120,7 @@ def save_result(
     verdict: Verdict, run_dir: Path, *, attempt: int, phases: Mapping[str, float], nodes: Iterable[str]
 ) -> None:
     """Write ``result.json`` of the run directory, by rename. Raises OSError."""
-    result = {key: value for key, value in asdict(verdict).items() if key != "origin"}
+    result = {key: value for key, value in verdict.fields().items() if key != "origin"}
     seconds = {name: round(value, 3) for name, value in phases.items()}
     result.update(attempt=attempt, phases=seconds, nodes=list(nodes))
     write_by_rename(run_dir / "result.json", json.dumps(result, indent=2) + "\n")

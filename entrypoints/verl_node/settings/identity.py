@@ -94,6 +94,7 @@ def require_equal(nodes: Sequence[Identity]) -> None:
                     f"{node.host} runs {what} {there or 'none'}, {head.host} runs {here or 'none'}.",
                     fix="Bring the same image (by digest) and the same VERLJOB_VERL to every node.",
                     host=node.host,
+                    failure_class="image",
                 )
 
 

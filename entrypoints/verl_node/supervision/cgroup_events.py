@@ -23,8 +23,16 @@ _KILLED = _Counter("memory", "memory.events", "memory.oom_control", "oom_kill")
 _REFUSED = _Counter("pids", "pids.events", "pids.events", "max")
 
 
-def words(memory_bytes: int | None, *, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> str:
-    """Return what to add to the cause of a failure, empty where the kernel did nothing of that kind."""
+@dataclass(frozen=True)
+class KernelEvents:
+    """What the kernel did to processes of this cgroup, as sentences, and the class of failure that it is."""
+
+    words: str = ""
+    failure_class: str = ""
+
+
+def read(memory_bytes: int | None, *, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> KernelEvents:
+    """Read how often this cgroup had processes killed for memory or forks refused; ``memory_bytes`` is the job's."""
     said = []
     killed = _count(_KILLED, root, own)
     if killed:
@@ -33,7 +41,7 @@ def words(memory_bytes: int | None, *, root: Path = _ROOT, own: Path = Path("/pr
         said.append(f"The kernel killed {victims} here for want of memory{limit}.")
     if _count(_REFUSED, root, own):
         said.append("The kernel refused new processes here: the limit of processes and threads (pids) was reached.")
-    return " ".join(said)
+    return KernelEvents(" ".join(said), "memory" if killed else "slurm-container" if said else "")
 
 
 def _count(counter: _Counter, root: Path, own: Path) -> int:

@@ -1,14 +1,33 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
 # How a launch or a node ended: made once, read by people, by launch.sh and by the next job. See docs/flow.md.
 
-# code, origin, stage, host, cause, fix. The origin says who ended this node: `self`; `signal`, of which it was told; or
+# code, origin, stage, host, class, cause, fix. The origin says who ended this node: `self`; `signal`, of which it was told; or
 # `outside`, when it only found its container or another node ended from outside: launch.sh may know by whom.
 declare -gA VERDICT=()
 
 # usage: verdict::set CODE ORIGIN CAUSE FIX
 verdict::set() {
     VERDICT[code]=$1 VERDICT[origin]=$2 VERDICT[stage]=$STAGE VERDICT[host]=$HOST
+    verdict::classify
     verdict::explain "$3" "$4"
+}
+
+# Sets the class of the failure (docs/troubleshooting.md) from its code and stage; verl_node/reporting/verdict.py has the same
+# tables, and an error there may know a better class.
+verdict::classify() {
+    VERDICT[class]=unknown
+    case ${VERDICT[code]}:${VERDICT[stage]} in
+        0:*) VERDICT[class]=none ;;
+        143:*) VERDICT[class]=slurm-container ;;
+        *:train) ;;
+        77:*) VERDICT[class]=slurm-container ;;
+        64:* | 65:*) VERDICT[class]=config ;;
+        71:* | 75:*) VERDICT[class]=ray-gcs ;;
+        *:image | *:data) VERDICT[class]=${VERDICT[stage]} ;;
+        *:model) VERDICT[class]=hf-cache ;;
+        *:checks | *:container | *:launch | *:lead) VERDICT[class]=slurm-container ;;
+        *:head | *:join | *:cluster) VERDICT[class]=ray-gcs ;;
+    esac
 }
 
 # usage: verdict::explain CAUSE FIX
@@ -41,7 +60,7 @@ verdict::write() {
 
 verdict::_print() {
     local key
-    for key in code origin stage host cause fix; do
+    for key in code origin stage host class cause fix; do
         printf '%s=%s\n' "$key" "${VERDICT[$key]//$'\n'/ }"
     done
 }
@@ -50,9 +69,11 @@ verdict::_print() {
 verdict::read() {
     local line
     verdict::set 76 self "$1 says nothing" ''
+    VERDICT[class]=''
     while IFS= read -r line; do
         verdict::_field "$line" || log::warn "$1 has a line that is no field of a verdict"
     done < "$1"
+    [[ -n ${VERDICT[class]} ]] || verdict::classify # an older image writes none
 }
 
 # usage: verdict::_field KEY=VALUE
@@ -64,6 +85,7 @@ verdict::_field() {
         origin) [[ $value =~ ^(self|signal|outside)$ ]] ;;
         stage) [[ $value =~ ^[a-z][a-z0-9\ _-]*$ ]] ;;
         host) [[ $value =~ ^[A-Za-z0-9][A-Za-z0-9._:-]*$ ]] ;;
+        class) [[ $value =~ ^[a-z][a-z-]{0,31}$ ]] ;;
         cause | fix) [[ $1 == *=* ]] ;;
         *) false ;;
     esac && VERDICT[$key]=${value//[[:cntrl:]]/ }
@@ -87,7 +109,7 @@ verdict::sentence() {
 # Prints the verdict as one line for launch.sh: srun brings it where no file system does.
 verdict::send() {
     local key line="verljob-verdict"$'\t'"$1"
-    for key in code origin stage host cause fix; do
+    for key in code origin stage host class cause fix; do
         line+=$'\t'"$key=${VERDICT[$key]//[$'\t\n']/ }"
     done
     printf '%s\n' "$line"
@@ -105,10 +127,45 @@ verdict::receive() {
     local -r folder=$run_dir/nodes/${fields[1]}
     for field in "${fields[@]:2}"; do verdict::_field "$field" || return 1; done
     for field in code origin stage host cause; do [[ -n ${VERDICT[$field]+set} ]] || return 1; done
+    [[ -n ${VERDICT[class]:-} ]] || verdict::classify
     if [[ ! -e $folder/verdict ]]; then
         { mkdir -p -- "$folder" && verdict::write "$folder/verdict"; } || log::warn "the verdict of ${fields[1]} could not be written"
     fi
     # The head's own is said last, as the job's, and what a worker heard from the head is no news.
     [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} == signal || ${fields[1]} == 0-* || ${VERDICT[host]} != "${fields[1]#*-}" ]] \
         || verdict::sentence
+}
+
+# usage: verdict::_json TEXT
+verdict::_json() {
+    local text=${1//\\/\\\\}
+    text=${text//\"/\\\"}
+    text=${text//[[:cntrl:]]/ }
+    printf '"%s"' "$text"
+}
+
+# usage: verdict::_phases FILE
+# Prints the seconds of the phases in the head's result.json; an empty object where it wrote none.
+verdict::_phases() {
+    local text=''
+    ! ownership::file "$1" || text=$(< "$1")
+    if [[ $text =~ \"phases\":[[:space:]]*(\{[^\}]*\}) ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '{}'; fi
+}
+
+# usage: verdict::write_result FILE ATTEMPT NODE...
+# Writes result.json (docs/flow.md) of VERDICT; keeps the phases that the head wrote.
+verdict::write_result() {
+    local phases
+    phases=$(verdict::_phases "$1")
+    ownership::write "$1" verdict::_print_result "$phases" "${@:2}"
+}
+
+# usage: verdict::_print_result PHASES ATTEMPT NODE...
+verdict::_print_result() {
+    local key node comma=''
+    printf '{"code": %d, "attempt": %d' "${VERDICT[code]}" "$2"
+    for key in stage host class cause fix; do printf ', "%s": ' "$key"; verdict::_json "${VERDICT[$key]}"; done
+    printf ', "phases": %s, "nodes": [' "$1"
+    for node in "${@:3}"; do printf '%s' "$comma"; verdict::_json "$node"; comma=', '; done
+    printf ']}\n'
 }

@@ -12,7 +12,7 @@ finish::judge() {
     run_dir::verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
     # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals whom it saw in /proc just then.
     if [[ -n $ENDING && ${VERDICT[origin]} != self ]]; then
-        [[ ${VERDICT[origin]} != outside ]] || VERDICT[code]=143
+        [[ ${VERDICT[origin]} != outside ]] || { VERDICT[code]=143 && verdict::classify; }
         finish::_who
     elif [[ ${VERDICT[origin]} == signal && -n $STEP_FAULT$silent ]]; then
         fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"
@@ -64,8 +64,27 @@ finish::report() {
     elif [[ -n ${RUNDIR_READY:-} ]]; then
         result::write "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
-    explanation::print "$found"
+    finish::_explain "$found"
     verdict::sentence
     requeue::again
     exit "${VERDICT[code]}"
+}
+
+# usage: finish::_explain FILE
+# Prints why a job failed, before its last line: FILE, which the head wrote of the logs, else what the verdict says.
+finish::_explain() {
+    [[ ${VERDICT[code]} != 0 ]] || return 0
+    if [[ -s $1 ]] && ownership::file "$1"; then
+        log::printable "$(< "$1")"
+        return 0
+    fi
+    finish::_row 'first failure' "${VERDICT[class]}: ${VERDICT[cause]}"
+    finish::_row where "${VERDICT[host]}"
+    finish::_row fix "${VERDICT[fix]}"
+    finish::_row read docs/faults.md
+}
+
+# usage: finish::_row NAME WORDS
+finish::_row() {
+    [[ -z $2 ]] || log::printable "$(printf '%-14s%s' "$1" "${2//$'\n'/ }")"
 }

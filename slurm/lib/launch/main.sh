@@ -2,9 +2,9 @@
 # The story of launch.sh once it has found its folder.
 
 for name in \
-    common/{log,ownership,verdict,result,process,env_table,ports} \
+    common/{log,ownership,verdict,process,env_table,ports} \
     node/{image,signed_image} \
-    launch/{debug,recipe,allocation,run_dir,announce,srun,srun_watch,requeue,explanation,finish}; do
+    launch/{debug,recipe,allocation,run_dir,announce,srun,srun_watch,requeue,finish}; do
     # shellcheck source=/dev/null # each is checked by itself
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done

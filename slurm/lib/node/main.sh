@@ -2,7 +2,7 @@
 # The frame of node.sh: its log, its end, and what is left to do when it was killed.
 
 for name in \
-    common/{log,ownership,verdict,result,process,env_table,ports} \
+    common/{log,ownership,verdict,process,env_table,ports} \
     runtime/runtime \
     node/spec/{account,devices,resources,mounts,environment,container_spec} \
     node/{lease,signed_image,image,scratch,secrets,container,outcome,ray_logs} \

@@ -11,7 +11,7 @@ import pytest
 from verl_node.explain import explain, outcome
 from verl_node.explain.logs import lines, sources, tracebacks
 from verl_node.explain.logs.sources import NothingToRead
-from verl_node.explain.outcome import Verdict
+from verl_node.reporting.verdict import default_class
 
 from tests.support.paths import CHECKOUT
 
@@ -350,12 +350,20 @@ def test_the_newest_attempt_of_a_jobs_folder_is_read(tmp_path: Path) -> None:
     ("verdict", "kind"),
     [
         ("143 (cluster on n1): the job was ended from outside (scancel or preemption)", "slurm-container"),
-        ("69 (join on n2): n2 runs image sha256:1, n1 runs sha256:2. — Bring the same image.", "image"),
+        ("69 (join on n2): n2 runs image sha256:1. — Bring the same image.", "ray-gcs"),
         ("76 (cluster on n2): Node n2 was lost: its connection ended without a word.", "ray-gcs"),
     ],
 )
 def test_what_the_job_says_of_its_end_has_its_class(tmp_path: Path, verdict: str, kind: str) -> None:
     assert explain([log(tmp_path, f"verdict: {verdict}\n")]).kind == kind
+
+
+def test_the_class_that_the_output_has_of_its_own_verdict_is_taken(tmp_path: Path) -> None:
+    first = "first failure image: n2 runs image sha256:1.\nwhere         n2\n"
+    last = "verdict: 69 (join on n2): n2 runs image sha256:1. — Bring the same image.\n"
+
+    assert explain([log(tmp_path, first + last)]).kind == "image"
+    assert explain([log(tmp_path, f"first failure memory: another\n{last}")]).kind == "ray-gcs"
 
 
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
@@ -397,31 +405,32 @@ def test_at_its_time_limit_it_says_what_it_did_not_read(tmp_path: Path) -> None:
     assert "not read" in told.text()
 
 
-CODES = (64, 65, 66, 69, 70, 71, 75, 76, 77, 93, 143, 137, 1)
+CODES = (0, 64, 65, 66, 69, 70, 71, 75, 76, 77, 93, 143, 137, 1)
 STAGES = ("launch", "image", "container", "checks", "head", "join", "cluster", "data", "model", "train", "hang", "lead")
-CAUSES = (
-    "x",
-    "killed for want of memory",
-    "the job reached its time limit",
-    "the limit of processes",
-    "n2 runs image sha256:1",
-)
 
 
-@pytest.mark.parametrize("cause", CAUSES)
-def test_launch_sh_and_the_explanation_give_a_verdict_the_same_class(cause: str) -> None:
-    library = CHECKOUT / "slurm" / "lib" / "launch" / "explanation.sh"
-    script = f"""source {library}
-        while read -r code stage; do
-            declare -A VERDICT=([code]=$code [stage]=$stage [cause]=$1); explanation::class; echo
-        done"""
-    verdicts = [Verdict(code, stage, "n1", cause, "", "", "") for code in CODES for stage in STAGES]
-    asked = "".join(f"{verdict.code} {verdict.stage}\n" for verdict in verdicts)
-    done = subprocess.run(
-        ["bash", "-euc", script, "test", cause], input=asked, capture_output=True, text=True, check=True
-    )
+def test_shell_and_verl_node_give_a_verdict_the_same_class() -> None:
+    library = CHECKOUT / "slurm" / "lib" / "common" / "verdict.sh"
+    each = 'VERDICT=([code]=$code [stage]=$stage); verdict::classify; echo "${VERDICT[class]}"'
+    script = f"source {library}; while read -r code stage; do {each}; done"
+    cases = [(code, stage) for code in CODES for stage in STAGES]
+    asked = "".join(f"{code} {stage}\n" for code, stage in cases)
+    done = subprocess.run(["bash", "-euc", script], input=asked, capture_output=True, text=True, check=True)
 
-    assert done.stdout.split() == [verdict.kind for verdict in verdicts]
+    assert done.stdout.split() == [default_class(code, stage) for code, stage in cases]
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({"class": "memory"}, "memory"), ({}, "ray-gcs")])
+def test_the_class_of_a_verdict_is_a_field_and_that_of_an_older_one_follows_from_code_and_stage(
+    given: dict[str, str], wanted: str, tmp_path: Path
+) -> None:
+    told = {"code": 75, "stage": "join", "host": "n1", "cause": "It is late.", "fix": "", **given}
+    (tmp_path / "result.json").write_text(json.dumps(told))
+
+    found = outcome.of([tmp_path], [])
+
+    assert found
+    assert found.kind == wanted
 
 
 def test_the_last_line_is_the_one_that_launch_sh_prints() -> None:

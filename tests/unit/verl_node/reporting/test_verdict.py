@@ -13,7 +13,7 @@ def test_a_verdict_is_a_line_a_key_whatever_its_words(tmp_path: Path) -> None:
 
     assert save_verdict(verdict, [tmp_path / "out"]) == []
     assert (tmp_path / "out" / "verdict").read_text() == (
-        "code=76\norigin=self\nstage=cluster\nhost=n2\ncause=It ended: x=1 no more.\nfix=Look.\n"
+        "code=76\norigin=self\nstage=cluster\nhost=n2\ncause=It ended: x=1 no more.\nfix=Look.\nclass=ray-gcs\n"
     )
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["verdict"]
 
@@ -37,5 +37,15 @@ def test_the_result_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     save_result(Verdict.of_training(7, host="n1"), tmp_path, attempt=2, phases={"train": 1.23456}, nodes=["n1"])
 
     result = json.loads((tmp_path / "result.json").read_text())
-    assert set(result) == {"code", "stage", "host", "cause", "fix", "attempt", "phases", "nodes"}
+    assert set(result) == {"code", "stage", "host", "class", "cause", "fix", "attempt", "phases", "nodes"}
     assert (result["attempt"], result["phases"]) == (2, {"train": 1.235})
+
+
+def test_the_class_is_the_errors_own_else_that_of_code_and_stage() -> None:
+    own = ClusterLost("It ran out of memory.", fix="Give more.", failure_class="memory")
+
+    assert Verdict.of(own, stage="train", host="n1").failure_class == "memory"
+    assert Verdict.of(own, stage="train", host="n1").error().failure_class == "memory"
+    assert Verdict.of(ClusterLost("x", fix=""), stage="join", host="n1").failure_class == "ray-gcs"
+    assert Verdict.of_training(7, host="n1").failure_class == "unknown"
+    assert Verdict.of_training(0, host="n1").failure_class == "none"

@@ -177,16 +177,19 @@ def cgroup(root: Path, files: dict[str, str], own: str) -> Path:
     ids=["version 2", "version 2 without a namespace", "version 1 in a container"],
 )
 def test_processes_killed_for_memory_are_told(tmp_path: Path, files: dict[str, str], own: str) -> None:
-    said = cgroup_events.words(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
+    said = cgroup_events.read(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
 
-    assert said == "The kernel killed 2 processes here for want of memory; the job has 3.0 GiB (sbatch --mem)."
+    assert said.words == "The kernel killed 2 processes here for want of memory; the job has 3.0 GiB (sbatch --mem)."
+    assert said.failure_class == "memory"
 
 
 def test_a_refused_fork_is_told_and_nothing_where_nothing_was(tmp_path: Path) -> None:
     own = cgroup(tmp_path, {"pids/pids.events": "max 7\n", "memory/memory.oom_control": "oom_kill 0\n"}, "4:pids:/\n")
 
-    assert "limit of processes" in cgroup_events.words(None, root=tmp_path, own=own)
-    assert cgroup_events.words(None, root=tmp_path / "none", own=own) == ""
+    said = cgroup_events.read(None, root=tmp_path, own=own)
+    assert "limit of processes" in said.words
+    assert said.failure_class == "slurm-container"
+    assert cgroup_events.read(None, root=tmp_path / "none", own=own) == cgroup_events.KernelEvents()
 
 
 def test_a_name_that_leads_to_this_machine_is_told_from_an_address() -> None:
