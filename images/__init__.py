@@ -1,0 +1,1 @@
+"""Builds and publishes the images: catalog, build, push, provenance (host Python)."""

@@ -1,4 +1,4 @@
-"""Every way in which making an image can fail.
+"""Errors of making, checking and publishing images.
 
 ImageError
 ├── CatalogError            catalog.toml says something impossible

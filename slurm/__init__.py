@@ -1,0 +1,1 @@
+"""Jobs and the rehearsal cluster (host Python)."""

@@ -1,4 +1,4 @@
-"""What can go wrong on the host while a cluster is made or a job is followed.
+"""Errors of the rehearsal cluster and of the commands for jobs.
 
 SlurmError
 ├── EngineMissing       no docker client or compose command that can be used

@@ -1,4 +1,4 @@
-"""The checks of a node on real GPUs: what the deep tier measures, and whether planted faults are found.
+"""Checks of a node on real GPUs: figures of the deep checks, and whether planted faults are found.
 
     python3 bench/gpu/gpu_checks.py
 

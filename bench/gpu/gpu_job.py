@@ -1,4 +1,4 @@
-"""One node.sh with the runtime bare on a machine with NVIDIA GPUs, and what the driver and the kernel say meanwhile."""
+"""Runs one node.sh with the runtime bare on a machine with NVIDIA GPUs, and watches driver and kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node on real GPUs: masks, metrics.jsonl beside the driver's own figures, and what kills leave.
+"""A node on real GPUs: masks, metrics.jsonl against the driver's figures, and leftovers after kills.
 
     python3 bench/gpu/real_gpus.py [masks] [metrics] [kills] [training]
 

@@ -1,4 +1,4 @@
-"""Builds beside what they are held against: unchanged images, a one-line edit of verl, several at once, the report.
+"""Build times against other tools: unchanged images, a one-line edit of verl, several at once, the report.
 
     .venv/bin/python bench/images/builds.py [--runs 5] [--only unchanged edit together report] [--checkout VERL]
 

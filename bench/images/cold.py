@@ -1,4 +1,4 @@
-"""A cold build of verl.cpu beside a plain Dockerfile of the same packages: real apt and pip, and no network.
+"""Cold build of verl.cpu against a plain Dockerfile of the same packages: real apt and pip, no network.
 
     .venv/bin/python bench/images/cold.py [--runs 3] [--only ours plain]
 

@@ -1,4 +1,4 @@
-"""A one-line edit of verl to a runnable image: ours beside what others do."""
+"""Time from a one-line edit of verl to a runnable image, against other ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU seconds that `invoke build` itself takes after a one-line edit of verl, with an engine that has no work.
+"""CPU seconds of `invoke build` itself after a one-line edit of verl, with an engine that does no work.
 
     .venv/bin/python bench/images/own.py [--runs 5] [TREE...]
 

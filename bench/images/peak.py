@@ -1,4 +1,4 @@
-"""What a build takes of the engine's disk at its highest, beside what it leaves and what it was reckoned at.
+"""Peak disk use of a build, against its final use and the estimate.
 
     .venv/bin/python bench/images/peak.py [--real]
 

@@ -1,4 +1,4 @@
-"""How long it takes to render every Dockerfile of the catalog: in process, as a command, and beside hpccm.
+"""Time to render every Dockerfile of the catalog: in process, as a command, and against hpccm.
 
     .venv/bin/python bench/images/rendering.py
 

@@ -1,4 +1,4 @@
-"""Whether two builds of verl.cpu give one image: from two clones in other places, by other users, on other days.
+"""Compares two reproducible builds of verl.cpu: other clones, users, days.
 
     .venv/bin/python bench/images/same_bytes.py [--folder DIR] [--sides one two compare]
 

@@ -1,4 +1,4 @@
-"""What the benches of builds share: sides that take turns, and a base on which every step takes no time."""
+"""Shared parts of the build benchmarks: sides that take turns, and a base whose steps take no time."""
 
 from __future__ import annotations
 

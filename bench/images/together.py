@@ -1,4 +1,4 @@
-"""Builds at once against the least that they can take."""
+"""Simultaneous builds against the least time that they can take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine of bench/launch/crowd.py as one container of a docker engine."""
+"""The machine of crowd.py as one container of a docker engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slurm cluster of many nodes on one machine, with a stand-in for Ray: where bench/launch/growth.py launches."""
+"""A Slurm cluster of many nodes on one machine, with a stand-in for Ray, for growth.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no launch can be much quicker than on this machine: Ray started by hand, timed, and its CPU seconds counted.
+"""The floor of a launch on this machine: Ray started by hand, its seconds and CPU seconds.
 
 A container on every node, then `ray start --head`, then one join after the other, by exec and without Slurm. The head
 and the first join give the seconds that one head and one join take while everything else is idle, containers not

@@ -1,4 +1,4 @@
-"""How a launch grows with its nodes: seconds, CPU seconds and messages to slurmctld, without Ray's own work.
+"""Scaling of a launch with the nodes: seconds, CPU seconds and messages to slurmctld, without Ray's own work.
 
     .venv/bin/python bench/launch/growth.py [--nodes 2 8 16 32] [--launches 3]
     .venv/bin/python bench/launch/growth.py --against guide --nodes 8

@@ -1,4 +1,4 @@
-"""Seconds from sbatch to a checked cluster, against the guides' launch and others, in the same minutes.
+"""Seconds from sbatch to a checked cluster, against the guides' launch and other ways, in turns.
 
     .venv/bin/python bench/launch/launch_vs_guide.py --nodes 2 --launches 5 [--floor]
                                                      [--against guide symmetric minimum]

@@ -1,4 +1,4 @@
-"""Seconds that importing the rollout beside the job adds to a launch of demo_cpu.
+"""Seconds that the import of the rollout adds to a launch of demo_cpu.
 
     .venv/bin/python bench/launch/rollout_cost.py [--launches 5]
 

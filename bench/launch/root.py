@@ -1,4 +1,4 @@
-"""The machine of bench/launch/crowd.py as a folder that holds its files, on a machine without an engine.
+"""The machine of crowd.py as a root folder, for machines without an engine.
 
     docker create --name bench verljob-bench-host && docker export bench | tar --extract --directory ROOT
 

@@ -1,4 +1,4 @@
-"""Outages at random while verl trains on a rehearsal cluster.
+"""Soak test: random outages while verl trains on a rehearsal cluster.
 
     .venv/bin/python bench/launch/soak.py [--hours 2] [--runtime docker] [--seed N]
 

@@ -1,4 +1,4 @@
-"""How long the first failure takes to find in a gigabyte of logs, against `wc -l` of the same warm file.
+"""Time to find the first failure in a gigabyte of logs, against `wc -l` of the same warm file.
 
     .venv/bin/python bench/node/explain.py [--gigabytes 1] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""What the supervisor of a node takes while training runs: megabytes resident, percent of a core.
+"""Resources of a node's supervisor while a training runs: MB resident, percent of a core.
 
     .venv/bin/python bench/node/supervisor.py [--seconds 30]
 

@@ -1,1 +1,1 @@
-"""What runs on every node of a job: starts Ray, checks the cluster, prepares, trains, and says how it ended."""
+"""The process on every node of a job: starts Ray, checks the cluster, prepares, trains, writes a verdict."""

@@ -1,4 +1,4 @@
-"""`node`: one node of a job, or of a cluster by hand, from its settings to its verdict."""
+"""`node`: runs one node of a job, or of a cluster without Slurm, from its settings to its verdict."""
 
 from __future__ import annotations
 

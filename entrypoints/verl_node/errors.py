@@ -1,4 +1,4 @@
-"""What can go wrong on a node, each with the exit code that the job ends with.
+"""Errors that end a job, each with its exit code.
 
 NodeError
 ├── BadSettings            64  wrong settings

@@ -1,4 +1,4 @@
-"""Imported before anything else: the supervisor does without OpenSSL, which is a fifth of its memory.
+"""Blocks the import of OpenSSL in the supervisor, which saves a fifth of its memory.
 
 asyncio and hashlib load it where it can be had; the control channel speaks plain TCP, with messages signed by Python's
 own SHA-256. Only in the supervisor's process: others that import a module of this package keep what they may need.

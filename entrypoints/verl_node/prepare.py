@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.prepare`: data sets and models for one node, in a process of its own.
+"""`python3 -m verl_node.prepare`: makes data sets and models on one node.
 
 The supervisor never imports torch: this process does, ends, and gives the memory back. It says what it does as JSON
 lines on stdout, in the fields of events.jsonl; the last line of a failure also has `code`, `cause` and `fix`, and the

@@ -1,4 +1,4 @@
-"""Versions as numbers that compare."""
+"""Version numbers that compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building one variant: base, context, secrets, then one `docker build`, or buildah's.
+"""Builds one variant: compatibility rules, base, context, secrets, then `docker build` or buildah.
 
 Nothing is built where its inputs have not changed; what was built leaves a report and a record.
 """

@@ -1,4 +1,4 @@
-"""What `invoke build` is asked for, as one image: which named, of which verl, under which names."""
+"""A build request: variant, source of verl, tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One build under way: by docker or by buildah, watched line by line, and what it leaves."""
+"""Runs one build by docker or buildah, and writes its report and provenance record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bundle: one folder with all that the build of one variant would otherwise download, and a build that uses it.
+"""Bundles: one folder with all downloads of a build, and the build from it.
 
 ``bundle.json`` names every file with its sha256, so that one that was damaged on the way is told before a build starts.
 """

@@ -1,4 +1,4 @@
-"""Whether a disk has room for what is asked, before it is begun."""
+"""Disk space checks before builds and exports."""
 
 from __future__ import annotations
 

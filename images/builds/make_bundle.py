@@ -1,4 +1,4 @@
-"""Making a bundle: what the build of a variant would download is downloaded, by the base's own apt and pip."""
+"""Makes a bundle: the base image's own apt and pip download what the build would."""
 
 from __future__ import annotations
 

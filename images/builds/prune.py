@@ -1,4 +1,4 @@
-"""What this toolkit built and nothing names any more: its old images, and its part of the engine's build cache.
+"""Finds and removes old images of this toolkit and its part of the engine's build cache.
 
 An image is ours by its label ``verljob.variant``, a record of the cache by words that only steps of ours have, or by
 what it was built upon. The engine's other records (build contexts above all) tell nobody whose they are, and stay.

@@ -1,4 +1,4 @@
-"""What this place has of its own, as a build needs it: none of it ends in a layer, since it comes as secrets."""
+"""Site settings of one build, passed as build secrets so that no layer has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words for what a place has of its own, the same in flags, environment and site file.
+"""Site settings: their keys, and how flags, environment and the site file override each other.
 
 A password stands in a file of its own or in the environment, never in a flag (the process list shows those) nor in the
 site file (which people share).

@@ -1,4 +1,4 @@
-"""Reading catalog.toml, the one place of versions."""
+"""Reads catalog.toml, the one file with the versions of all images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants that cannot work, refused before anything starts. A rule answers with sentences, or with none.
+"""Compatibility rules: refuse a variant that cannot work, before a build starts.
 
 verl's ranges are those of the METADATA of its wheels (images/catalog/verl_releases.py). Where verl's own tests run
 outside of them, the catalog says so under `outside`, with the place to read it.

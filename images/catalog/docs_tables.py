@@ -1,4 +1,4 @@
-"""What pages say of the catalog, between markers in README.md and docs/: written by `invoke render`, held by a test."""
+"""Generated tables of README.md and docs/, between markers; `invoke render` writes them."""
 
 from __future__ import annotations
 

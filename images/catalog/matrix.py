@@ -1,4 +1,4 @@
-"""From tables of the catalog to variants: a family is one base, a variant is one image on it."""
+"""Expands the catalog's families into variants: a family is one base, a variant one image on it."""
 
 from __future__ import annotations
 

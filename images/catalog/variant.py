@@ -1,4 +1,4 @@
-"""A variant: what one image of catalog.toml is made of, checked."""
+"""A variant: all fields of one image of the catalog, checked."""
 
 from __future__ import annotations
 

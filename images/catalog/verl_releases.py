@@ -1,4 +1,4 @@
-"""What each release of verl says of itself: the METADATA of its wheel, kept as it is in images/pins/metadata/.
+"""METADATA of verl's releases, from the wheels on PyPI, kept in images/pins/metadata/.
 
 Kept, so that a pair that cannot work is refused without a network. `invoke image.pins --update` fetches them again.
 """

@@ -1,4 +1,4 @@
-"""What is in one image and not in another: packages, and files with their sizes and modes."""
+"""Differences between two images: packages, and files with their sizes and modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that an image holds, as a tree: out of its archive, or as the engine keeps it."""
+"""File trees of images: from an archive, from the engine's storage, or from its export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the bytes of an image lie: its own layers, opened from their largest folder down.
+"""Largest files and folders of each layer of an image.
 
 A layer never changes, so what was found in it is kept by its digest in ``.build/layers`` and a build looks only at the
 layers that it made.

@@ -1,4 +1,4 @@
-"""The layers of an image's archive, and how they lie over one another.
+"""Layers of an image archive, and how they overlay one another.
 
 Archives are those of `docker save` and of the OCI layout (https://github.com/opencontainers/image-spec). Nothing is
 unpacked, so nobody has to be root.

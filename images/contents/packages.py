@@ -1,4 +1,4 @@
-"""Lists the packages of an image from its own databases: dpkg's, those of every Python prefix, and conda's.
+"""Lists the packages of an image from its databases: dpkg's, Python's (every prefix), conda's.
 
 A package is told by its purl (https://github.com/package-url/purl-spec) and by the folder in which it lies, since a
 Python package may be there more than once.

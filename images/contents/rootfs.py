@@ -1,4 +1,4 @@
-"""Files of an image, read without running anything of it.
+"""Reads files of an image without starting a container.
 
 Where this account may read the engine's storage (root, overlay2) the layers' folders are walked as the kernel would
 merge them, which costs a look at each folder. Elsewhere the engine streams the whole file system of a container that is

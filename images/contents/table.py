@@ -1,4 +1,4 @@
-"""The table of `invoke image.list`: variants, pins, and what is built on this machine."""
+"""The table of `invoke image.list`: variants, pins, and images on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file system as it is compared: every path with its kind, permissions, owner and what it holds.
+"""File trees that can be compared: kind, permissions, owner and content of every path.
 
 Trees come from archives and the engine (filesystem.py) and from a squashfs (export/pseudo_files.py). Times are no part
 of them: two builds of one image may differ in them alone where an engine cannot set them.

@@ -1,4 +1,4 @@
-"""The build context of a variant: exactly what its Dockerfile may see, staged in one folder."""
+"""Stages the build context of a variant: one folder with exactly the files that its Dockerfile reads."""
 
 from __future__ import annotations
 

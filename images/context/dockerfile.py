@@ -1,4 +1,4 @@
-"""Reads a Dockerfile, of as much of the language as our templates use (level 1.2): its steps and what each reads."""
+"""Parser for Dockerfiles as our templates write them (level 1.2): steps, and the files that each reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an image is what a build would make, told without starting one.
+"""The key of a build's inputs; an image with the same key is not built again.
 
 All that a build depends on has a name and a digest: every file, folder and link of the staged context with its mode
 (the Dockerfile is one of them), the base's ID, the build's own labels, and the engine. What a site hands over as a

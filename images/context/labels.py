@@ -1,4 +1,4 @@
-"""What a template cannot know of its image: the labels that a build gives it with its command.
+"""Labels of an image that are only known at build time.
 
 An ARG in their place would bust the layers below it.
 """

@@ -1,4 +1,4 @@
-"""Renders the Dockerfile of a variant: pure, and the same on every machine."""
+"""Renders the Dockerfile of a variant: a pure function of catalog and templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that holds what it is told to, and nothing else; what is there already is left alone, with its time.
+"""Writes a folder so that it holds exactly the given files, and leaves unchanged files untouched.
 
 BuildKit sends a file to its daemon only where name, size, mode or time differ from the last build of the folder
 (tonistiigi/fsutil), so a file that stays is not sent again, and one that changes is a new file with a time of its own:

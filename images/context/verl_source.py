@@ -1,4 +1,4 @@
-"""verl from a checkout or a commit in place of a release: what goes into an image's /opt/verl, which is on its path.
+"""verl from a checkout or a commit, in place of a release: the content of /opt/verl.
 
 It is copied as it is and not built: a package of Python files needs no more, and an edit costs one layer. Beside it
 lies what pip and importlib.metadata ask for, with PEP 610's direct_url.json telling where it came from.

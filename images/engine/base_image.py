@@ -1,4 +1,4 @@
-"""The base images: on this machine, pulled, or (Debian's) made by debootstrap."""
+"""Base images: found on this machine, pulled, or (Debian) made by debootstrap."""
 
 from __future__ import annotations
 

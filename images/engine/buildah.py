@@ -1,4 +1,4 @@
-"""Building an image so that the same inputs give the same bytes: by buildah, which sets every time that an image holds.
+"""Reproducible builds by buildah, which sets all times in an image: the same inputs give the same bytes.
 
 Docker 20.10 cannot; BuildKit from 0.13 on can (``rewrite-timestamp``) and has not been tried. buildah keeps what it
 builds in .build/buildah, takes the base from the engine, and hands the image back to it: what follows is as always.

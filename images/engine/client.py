@@ -1,4 +1,4 @@
-"""Which docker builds.
+"""Chooses the docker client that builds.
 
 The first ``docker`` on PATH may be a client that cannot use BuildKit; it then builds with the classic builder without a
 word, and that knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot

@@ -1,4 +1,4 @@
-"""An image as a file: docker-archive, oci-archive or squashfs. It gets its name when it is whole.
+"""Exports an image as docker-archive, oci-archive or squashfs.
 
 The layers of an archive are compared with the engine's digests.
 """

@@ -1,4 +1,4 @@
-"""A squashfs of an image, as Apptainer, enroot and pyxis start it: the engine's export, packed by mksquashfs.
+"""Packs a squashfs of an image for Apptainer, enroot and pyxis: the engine's export through mksquashfs.
 
 enroot reads an image's configuration from three files, which replace the image's own:
 https://github.com/NVIDIA/enroot/blob/main/doc/image-format.md

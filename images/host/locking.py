@@ -1,4 +1,4 @@
-"""One process of this checkout at a time, where two would do the same work or change the same folder."""
+"""Inter-process locks: one build of a variant at a time per checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of this checkout: its folders, and every file and folder below .build/."""
+"""Paths of this checkout, with every file and folder below .build/."""
 
 from __future__ import annotations
 

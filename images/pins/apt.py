@@ -1,4 +1,4 @@
-"""The distribution's packages of a variant, by version and sha256: what apt takes where nothing is installed.
+"""Pins of Debian and Ubuntu packages: version and sha256 of all that apt installs for a variant.
 
 A base has some of them; dockerfiles/apt.sh installs the others at these versions and hashes. To resolve them takes
 neither an engine nor the base: apt is pointed at an empty system of the variant's suites and architecture.

@@ -1,4 +1,4 @@
-"""Whether everything that a variant takes from elsewhere is pinned: read from files alone, in less than a second.
+"""Checks that everything a build downloads is pinned; reads files only.
 
 A base by digest, Python packages and torch's wheel by sha256, git sources by their whole commit, the distribution's
 packages by version and sha256. What cannot be known before somebody is asked (a registry, a mirror) is told and is no

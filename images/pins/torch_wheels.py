@@ -1,4 +1,4 @@
-"""torch without CUDA: which wheel, and where from.
+"""Finds and downloads torch's CPU wheels.
 
 PyPI's torch for Linux is the CUDA build, with several GB of nvidia-* distributions. So nothing is taken unseen: what
 pip would choose is read first, and only a build without CUDA requirements is downloaded.

@@ -1,4 +1,4 @@
-"""Stating of an image what is in it and how it was built: into files, and into the registry that has it."""
+"""Writes SBOM and provenance of an image to files, and attaches them in its registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SPDX 2.3 document of an image, written and read by spdx-tools.
+"""SBOM of an image as SPDX 2.3, written and read by spdx-tools.
 
 It depends on the image alone: the same image gives the same bytes, and the time in it is the image's own.
 """

@@ -1,4 +1,4 @@
-"""A signature over an image's digest and what is stated of it, with a key, in cosign's format.
+"""Signatures of images and statements with a key, in cosign's format.
 
 https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md says what is signed and where it lies; the digests
 of the statements are its optional annotations, so that the one signature covers all. openssl signs with a key of its

@@ -1,4 +1,4 @@
-"""SLSA provenance v1 in an in-toto statement, written and read by in-toto's own bindings of both formats."""
+"""SLSA provenance v1 as an in-toto statement, by in-toto's own bindings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what is stated of an image in a registry is true of that very image."""
+"""Verifies SBOM, provenance and signature of an image in a registry against the image itself."""
 
 from __future__ import annotations
 

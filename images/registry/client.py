@@ -1,4 +1,4 @@
-"""A registry, asked by the distribution API: https://github.com/opencontainers/distribution-spec."""
+"""Client of the distribution API: https://github.com/opencontainers/distribution-spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushing an image: first its bytes, to every registry, under a tag made of its ID; then the tags that people pull.
+"""Pushes an image: first its bytes to every registry, under a tag made of its ID, then its tags.
 
 The engine uploads. The tags are set by the registries' own API when all of them have all bytes, so a push that is
 killed leaves every tag at a whole image, and the next one does what was left. The tag made of the ID stays: without

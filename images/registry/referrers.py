@@ -1,4 +1,4 @@
-"""What belongs to an image without being in it: kept in its repository under a tag made of its digest, as cosign does.
+"""Referrers of an image: stored in its repository under tags made of its digest, as cosign does.
 
 Registries of before OCI 1.1 cannot be asked what refers to an image, hence the tag. The manifest names its ``subject``
 all the same, so that a registry of OCI 1.1 lists it among the image's referrers.

@@ -1,4 +1,4 @@
-"""What an engine says of a build, read line by line: which steps ran, how long, and which were cached.
+"""Parses an engine's build output, line by line: steps, times, cache hits.
 
 With ``--progress plain`` docker 20.10 and buildx write the same lines but for digests that only the first adds:
 ``#5 [stage-1 2/4] RUN …`` names a step, later lines with its number are its output and its end. buildah 1.28 writes

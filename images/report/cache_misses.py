@@ -1,4 +1,4 @@
-"""Why a step of a build ran instead of coming from the layer cache."""
+"""Cache misses: why a step of a build ran."""
 
 from __future__ import annotations
 

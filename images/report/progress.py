@@ -1,4 +1,4 @@
-"""What people see of builds, on standard error: a table that moves on a terminal, plain lines elsewhere."""
+"""Progress display of builds on standard error: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build knew, kept as the predicate of SLSA provenance v1 (https://slsa.dev/spec/v1.0/provenance).
+"""Provenance record of a build: the predicate of SLSA provenance v1 (https://slsa.dev/spec/v1.0/provenance).
 
 One file an image, ``.build/provenance/<hex of its ID>.json``, by the build that first made it. Nothing of a site is in
 it: a mirror's or an index's URL may hold a password.

@@ -1,4 +1,4 @@
-"""What a build did: times, cache, sizes, and what changed since the last. images/report/text.py shows it."""
+"""Build report: times, cache, sizes, and changes since the last build. images/report/text.py prints it."""
 
 from __future__ import annotations
 

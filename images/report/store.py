@@ -1,4 +1,4 @@
-"""Where reports lie: .build/reports/NAME.{txt,json,html} of a name's last build, and images/ID.json of every image."""
+"""Stores reports in .build/reports: NAME.{txt,json,html} of a name's last build, images/ID.json of every image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a build as people read it: a few lines, a page of text, a page of HTML."""
+"""Formats a build report: a few lines, a page of text, a page of HTML."""
 
 from __future__ import annotations
 

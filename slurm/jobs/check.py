@@ -1,4 +1,4 @@
-"""Looks at a training's configuration before it is submitted, by the image's own verl and without a GPU."""
+"""Checks a training configuration before sbatch, with the image's own verl and without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`invoke job.doctor`: the checks of this machine, and which nodes a job's checks found bad."""
+"""Checks the login node; lists the nodes that a job's checks found bad."""
 
 from __future__ import annotations
 

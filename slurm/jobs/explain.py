@@ -1,4 +1,4 @@
-"""The first failure of a job, from what it left: the reading is verl_node's, which runs in a process of its own."""
+"""Explains a failed job from its files, with verl_node.explain in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job writes into its run directory while it runs, as docs/flow.md lays it down."""
+"""Readers for the files that a job writes into its run directory (docs/flow.md)."""
 
 from __future__ import annotations
 

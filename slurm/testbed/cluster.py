@@ -1,4 +1,4 @@
-"""The rehearsal cluster as a whole: started, filled with a checkout and an image, given jobs, and removed."""
+"""The rehearsal cluster: start, copy a checkout and an image to it, submit, remove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine that the rehearsal cluster runs on: images are built and containers started by its command line."""
+"""Docker Compose for the rehearsal cluster: builds its images, starts its containers."""
 
 from __future__ import annotations
 

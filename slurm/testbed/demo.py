@@ -1,4 +1,4 @@
-"""The whole path on one machine: push, sbatch, two nodes, verl's own training, and what came of it."""
+"""The demo: push, sbatch, two nodes, verl's own training, and a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One container of the rehearsal cluster, seen as a machine: run a command on it, put files there, fetch them."""
+"""A container of the rehearsal cluster as a host: run commands, copy files to and from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job as Slurm tells of it."""
+"""Parser for `scontrol show job`."""
 
 from __future__ import annotations
 

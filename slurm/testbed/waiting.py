@@ -1,4 +1,4 @@
-"""Waiting has a deadline."""
+"""Waits with a deadline."""
 
 from __future__ import annotations
 

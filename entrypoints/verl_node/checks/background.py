@@ -1,4 +1,4 @@
-"""The checks of this node, as they go on beside the start of a job."""
+"""Runs the checks of this node while the job starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check is, and how one is declared."""
+"""The definition of a check, and VERLJOB_CHECKS, which adjusts checks."""
 
 from __future__ import annotations
 

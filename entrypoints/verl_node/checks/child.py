@@ -1,4 +1,4 @@
-"""A Python process that does a deep check's work: for so long, and nothing that it started is left."""
+"""Runs a deep check in a Python process with a time limit, and kills all that it started."""
 
 from __future__ import annotations
 

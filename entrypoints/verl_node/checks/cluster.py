@@ -1,4 +1,4 @@
-"""Questions that all nodes together answer, asked on the head when each has told of itself."""
+"""Cluster checks on the head: comparisons of what all nodes reported."""
 
 from __future__ import annotations
 

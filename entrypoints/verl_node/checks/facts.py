@@ -1,4 +1,4 @@
-"""What a node tells the head of itself, for the questions that only all nodes together answer."""
+"""Facts of a node that the cluster checks compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.checks.page FILE`: writes the tables of the checks into docs/checks.md, between its marks."""
+"""`python3 -m verl_node.checks.page FILE`: writes the tables of docs/checks.md, between its markers."""
 
 from __future__ import annotations
 

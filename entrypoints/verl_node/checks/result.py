@@ -1,4 +1,4 @@
-"""What a check answers."""
+"""Results of checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks at work: in a process of their own, spread over threads, so that one which hangs holds up nobody.
+"""Runs checks in a process of their own, in threads with time limits, so that one that hangs delays no other.
 
 The supervisor forks before its event loop starts: everything is imported, so this costs a few milliseconds. What a
 check waits for may never answer, not even KILL (a process in an uninterruptible sleep of NFS or of a driver): then the

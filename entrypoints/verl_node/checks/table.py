@@ -1,4 +1,4 @@
-"""What the checks of all nodes said: a table for people, JSON for machines, and the nodes to leave out."""
+"""Formats the checks of all nodes: a table, JSON, and the list of bad nodes."""
 
 from __future__ import annotations
 

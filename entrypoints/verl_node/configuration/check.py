@@ -1,4 +1,4 @@
-"""A look at the configuration of a training: what is wrong with it, and what is left to see when its model is here."""
+"""Checks a training configuration: what can be seen at once, and what needs the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has `verl_node.configuration` look at the training while the cluster forms, and passes on what it finds."""
+"""Runs `verl_node.configuration` while the cluster forms, and reports its findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration as Hydra makes it of a trainer's own files and a command line, without importing the trainer."""
+"""Composes a configuration from verl's own YAML files and a command line with Hydra, without importing verl."""
 
 from __future__ import annotations
 

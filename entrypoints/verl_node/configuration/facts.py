@@ -1,4 +1,4 @@
-"""What the rules judge by: the composed configuration, and what is known of the job, its model and its data."""
+"""Facts for the rules: the composed configuration, the job, its model and its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a look at a configuration finds."""
+"""Findings of a configuration check: error, warning, note."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's shape by its config.json: transformers builds it without memory, whatever the architecture."""
+"""A model's size and shape from its config.json: transformers builds it without allocating weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl's own validation of a configuration: what its trainer would say, and what its dataclasses would."""
+"""Runs verl's own validation of a configuration: its trainer's checks and its dataclasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof by which each side of a new connection shows that it knows the job's token, and the keys that follow."""
+"""Mutual authentication of a new connection with the job's token, and the session keys."""
 
 from __future__ import annotations
 

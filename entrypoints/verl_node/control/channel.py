@@ -1,4 +1,4 @@
-"""One TCP connection of the control channel: lines of JSON, each with a MAC and counted once the token was proved."""
+"""One TCP connection of the control channel: lines of JSON, each with a MAC and a counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms of the control channel's messages: what a node sent becomes a value, or is refused by name."""
+"""Decodes the messages of the control channel into typed values, or refuses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who of the job is here: the workers that said hello, and what was last heard of each."""
+"""The connected workers and the last message of each."""
 
 from __future__ import annotations
 

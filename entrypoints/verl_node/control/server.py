@@ -1,4 +1,4 @@
-"""The head's side of the control channel: it lets the workers in, hears their reports, and notices their loss."""
+"""The head's side of the control channel: admits workers, receives their reports, detects their loss."""
 
 from __future__ import annotations
 

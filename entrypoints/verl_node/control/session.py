@@ -1,4 +1,4 @@
-"""A session between head and worker: messages that arrive once and in order, over one connection after another."""
+"""A session between head and worker: delivers messages once and in order across reconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that have not proved the token: a bounded number, and one line a minute for those turned away."""
+"""Limits for connections that have not authenticated: their number, and one log line a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first failure of a job, from its logs: what it was, where, and what to do.
+"""Finds the first failure of a job in its logs: what, where, and the fix.
 
 A job's logs are full of consequences: a watchdog's line for each rank, Ray's wrapper around the exception, an engine
 that says its core failed. `explain` reads them all and names what came first and was nobody's consequence.

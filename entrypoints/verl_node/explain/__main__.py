@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.explain PATH… [--failed] [--json]`: the first failure in logs.
+"""`python3 -m verl_node.explain PATH… [--failed] [--json]`: finds the first failure in logs.
 
 Exits with 0 whatever the logs tell, and with 64 where there is none to read.
 """

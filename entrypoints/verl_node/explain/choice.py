@@ -1,4 +1,4 @@
-"""Which of the lines that tell something is the first failure."""
+"""Chooses the first failure among the lines that matched."""
 
 from __future__ import annotations
 

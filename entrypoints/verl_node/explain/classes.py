@@ -1,4 +1,4 @@
-"""The classes of failures: classes.yaml, in the order in which they are asked whose a failure is."""
+"""Classes of failures, from classes.yaml, in the order of their precedence."""
 
 from __future__ import annotations
 

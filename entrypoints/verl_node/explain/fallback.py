@@ -1,4 +1,4 @@
-"""What is said of a failure that no rule knows: where it happened, by its traceback or its words, and the traceback."""
+"""Explains a failure that no rule matches: its traceback and the part of the stack it came from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a line of a log was fatal: what a line's own level says, and what follows it.
+"""Decides whether a log line was fatal: by its level, and by the lines after it.
 
 A warning is no failure: a library that is not there, a limit that is low, a worker that Ray starts again. Where a log
 does not say that a process ended badly (first_failure.yaml), a line is fatal only if no ordinary lines of the log

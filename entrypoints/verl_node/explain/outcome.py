@@ -1,4 +1,4 @@
-"""What the job itself says of its end: result.json, or the last line of its output."""
+"""The verdict of a job, from result.json or the last line of its output."""
 
 from __future__ import annotations
 

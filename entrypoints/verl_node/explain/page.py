@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.explain.page`: the rules as a page, for docs/troubleshooting.md."""
+"""`python3 -m verl_node.explain.page`: writes the rules as the page docs/troubleshooting.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An explanation, as lines for people and as JSON for machines. Without secrets, whatever the log had."""
+"""Formats an explanation as text and JSON, with secrets masked."""
 
 from __future__ import annotations
 

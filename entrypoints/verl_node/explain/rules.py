@@ -1,4 +1,4 @@
-"""The rules: rules/<class>.yaml, one entry a failure that is known."""
+"""Rules for known failures, from rules/<class>.yaml."""
 
 from __future__ import annotations
 

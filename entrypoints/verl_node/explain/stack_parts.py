@@ -1,4 +1,4 @@
-"""The part of the stack in which a failure happened that no rule knows; stack_parts.yaml has an entry for each part.
+"""Parts of the software stack, from stack_parts.yaml, for failures that no rule matches.
 
 A guess by structure, and the explanation says so: the class is the part in which it was raised, not its cause.
 """

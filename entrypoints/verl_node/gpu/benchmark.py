@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.gpu.benchmark compute|reduce`: works with all GPUs of this node, and prints one line of JSON.
+"""`python3 -m verl_node.gpu.benchmark compute|reduce`: benchmarks all GPUs of this node; prints JSON.
 
 A process of its own: it imports torch, which takes seconds, and may be killed with all that it started.
 """

@@ -1,4 +1,4 @@
-"""Which of AMD's render nodes are GPUs, as its compute driver says in /sys/class/kfd.
+"""Finds the render nodes that are GPUs, from AMD's compute driver in /sys/class/kfd.
 
 An MI300X has eight render nodes for partitions that it could be split into, and is one GPU until it is. Of the other
 seven /dev/dri and /sys/class/drm know as well (ROCm/rocDecode#38, ROCm/k8s-device-plugin#157), this driver does not. It

@@ -1,4 +1,4 @@
-"""The platforms as a node knows them: every fact about a vendor that verl_node needs stands in this table.
+"""Facts about each vendor's platform that verl_node needs, in one table.
 
 How their containers start is slurm/platforms/*.env; what the two share is the name.
 """

@@ -1,4 +1,4 @@
-"""The GPUs of a node in detail, for the checks: one question to nvidia-smi, or the files of AMD's driver."""
+"""GPU state for the checks, from one call of nvidia-smi or the files of AMD's driver."""
 
 from __future__ import annotations
 

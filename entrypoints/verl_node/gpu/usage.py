@@ -1,4 +1,4 @@
-"""What the GPUs of a node do now, by the files or the command of their platform."""
+"""GPU utilisation and memory use, from the platform's files or command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs processes see: at most one mask, under the one name that this platform's Ray reads."""
+"""Visible-device variables: at most one, under the name that this platform's Ray reads."""
 
 from __future__ import annotations
 

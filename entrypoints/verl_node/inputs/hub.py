@@ -1,4 +1,4 @@
-"""The Hugging Face hub: one quick question whether it answers, then a fetch into HF_HOME, else what is there."""
+"""Downloads from the Hugging Face hub into HF_HOME; falls back to the cache where the hub does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a training: made by the project, fetched from the hub, or a folder; then checked to be whole."""
+"""Provides the model of a training: made, downloaded, or a folder; checks that it is complete."""
 
 from __future__ import annotations
 

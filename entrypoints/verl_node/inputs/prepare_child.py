@@ -1,4 +1,4 @@
-"""Runs `verl_node.prepare`, which makes or fetches data and model on this node, and passes its reports on."""
+"""Runs `verl_node.prepare` on this node, and reports its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model folder holds every weight file that its index names, each with the size that it should have."""
+"""Checks that a model folder has every weight file of its index, in full size."""
 
 from __future__ import annotations
 

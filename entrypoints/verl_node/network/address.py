@@ -1,4 +1,4 @@
-"""Network addresses: of this node by route, and as text."""
+"""Network addresses: this node's own by route, and parsing."""
 
 from __future__ import annotations
 

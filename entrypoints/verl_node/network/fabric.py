@@ -1,4 +1,4 @@
-"""The network between the nodes as NCCL, RCCL and Gloo have to be told of it: found on each node, not written down.
+"""Discovers the network settings of NCCL, RCCL and Gloo on this node.
 
 Four variables come of it, each only where nobody set it: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, NCCL_IB_HCA and
 NCCL_IB_GID_INDEX. What they mean: NCCL's user guide, "Environment Variables"; RCCL reads the same names.

@@ -1,4 +1,4 @@
-"""The GIDs of RoCE ports: which index speaks RoCE v2 by an address that can be routed."""
+"""GIDs of RoCE ports: the index with RoCE v2 and a routable address."""
 
 from __future__ import annotations
 

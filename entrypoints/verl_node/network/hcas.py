@@ -1,4 +1,4 @@
-"""RDMA devices as /sys tells of them: ports, cards, and the GPUs beside them."""
+"""RDMA devices from /sys: ports, cards, and nearby GPUs."""
 
 from __future__ import annotations
 

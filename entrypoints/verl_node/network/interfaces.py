@@ -1,4 +1,4 @@
-"""Which network interface holds which address."""
+"""Network interfaces and their addresses."""
 
 from __future__ import annotations
 

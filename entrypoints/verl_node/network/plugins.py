@@ -1,4 +1,4 @@
-"""Fabrics that NCCL and RCCL reach only by a plugin: EFA and Slingshot. Without it they use TCP and say so nowhere."""
+"""NCCL and RCCL plugins for EFA and Slingshot, without which they silently use TCP."""
 
 from __future__ import annotations
 

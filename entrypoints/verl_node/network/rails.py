@@ -1,4 +1,4 @@
-"""Which ports carry the traffic of GPUs: the active ones, InfiniBand first, no others' and no storage's."""
+"""Chooses the ports for GPU traffic: active ones, InfiniBand first, without storage networks."""
 
 from __future__ import annotations
 

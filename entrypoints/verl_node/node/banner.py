@@ -1,4 +1,4 @@
-"""What the head says to people: where things are, and what to type."""
+"""Messages of the head for people: addresses, commands to type."""
 
 from __future__ import annotations
 

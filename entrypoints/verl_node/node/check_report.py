@@ -1,4 +1,4 @@
-"""The head's look at what all nodes' checks said."""
+"""Judges and prints the checks of all nodes, on the head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explanation of a failed training, left in the run directory for launch.sh to say before the job's last line."""
+"""Explains a failed training in a child process; launch.sh prints the result before its last line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story of the head: it meets the nodes, forms the cluster, prepares, trains, and says how it ended."""
+"""The life of the head: meets the nodes, forms the cluster, prepares, trains, ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node of a job: what it is, what it says, and how it takes its leave."""
+"""State that head and worker share: settings, journal, checks, GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a node takes its leave: it says how the job ended, and ends all that it started."""
+"""Shutdown: writes the verdict, tells the other nodes, ends all child processes."""
 
 from __future__ import annotations
 

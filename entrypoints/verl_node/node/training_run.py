@@ -1,4 +1,4 @@
-"""The course of a training, as the head leads it: looked at, prepared, run, and its checkpoints watched."""
+"""A training run on the head: check the configuration, prepare, train, watch checkpoints and hangs."""
 
 from __future__ import annotations
 

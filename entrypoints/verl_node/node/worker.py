@@ -1,4 +1,4 @@
-"""The story of a worker: it finds the head, does what the head says, and holds until the head says how it ended."""
+"""The life of a worker: finds the head, follows its orders, stays until the head ends the job."""
 
 from __future__ import annotations
 

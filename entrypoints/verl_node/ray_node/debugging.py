@@ -1,4 +1,4 @@
-"""Ray's debuggers, where VERLJOB_DEBUG asks for one: `1`, the distributed debugger, or `legacy`, that of `ray debug`.
+"""Settings of Ray's debuggers: VERLJOB_DEBUG is `1` (distributed debugger) or `legacy` (`ray debug`).
 
 They listen without asking anybody who he is: whoever reaches the node can run code as the job's account.
 """

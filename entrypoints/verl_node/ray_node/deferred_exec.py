@@ -1,4 +1,4 @@
-"""`python3 -IS deferred_exec.py NICENESS LOCK COMMAND…` waits until LOCK is free or gone, and becomes COMMAND.
+"""`python3 -IS deferred_exec.py NICENESS LOCK COMMAND…`: waits until LOCK is free or gone, then runs COMMAND.
 
 Run as a file and with next to no imports: a node starts five of it, and each counts as its CPU seconds do.
 """

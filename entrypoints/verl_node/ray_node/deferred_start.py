@@ -1,4 +1,4 @@
-"""What nothing waits for while a cluster forms starts when it stands: Ray's dashboard, agents and log monitor.
+"""Delays Ray's dashboard, agents and log monitor until the cluster has formed.
 
 Each imports for seconds of a core, in which a node with few cores could join. Their ports are known before they listen
 (hook.py), so nobody misses them. They wait for a lock of the supervisor's, which the kernel gives back should the

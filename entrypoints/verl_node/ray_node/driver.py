@@ -1,4 +1,4 @@
-"""The head's wait for the whole cluster, through the driver in driver_main.py."""
+"""Waits on the head until the whole cluster is up, by the Ray driver in driver_main.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.ray_node.driver_main`: looks at the cluster as a driver does, in a process of its own.
+"""`python3 -m verl_node.ray_node.driver_main`: a Ray driver that watches the cluster form and tests every node.
 
 The supervisor never imports Ray. This process does, while Ray starts, and waits for one line of JSON: the address of
 the GCS, those of all nodes, this one first, and the GPUs of each. Then it joins the cluster as a driver, reports as

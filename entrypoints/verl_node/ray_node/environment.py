@@ -1,4 +1,4 @@
-"""The environment of every Ray process of a node, and so of every worker of verl there."""
+"""Environment variables of every Ray process of a node, and so of verl's workers."""
 
 from __future__ import annotations
 

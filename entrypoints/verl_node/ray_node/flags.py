@@ -1,4 +1,4 @@
-"""The command line of `ray start`, by Ray's version: nothing about addresses, ports or sizes is left to Ray."""
+"""Flags of `ray start` by Ray version; addresses, ports and sizes are always explicit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Called inside `ray start` through RAY_START_HOOK, for what no flag and no variable can say.
+"""Patches `ray start` through RAY_START_HOOK, where Ray has no flag or variable.
 
 It runs in Ray's process and not in the supervisor's, so it is told by the environment. It changes functions of
 ray._private in the process that is about to be `ray start`, and nowhere else; a Ray that lacks one is left as it is.

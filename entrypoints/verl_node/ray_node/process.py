@@ -1,4 +1,4 @@
-"""`ray start --block` as a child of ours: started, found ready, and watched."""
+"""Runs `ray start --block` as a child process: start, readiness, watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.ray_node.start`: `ray start`, which has imported Ray before it is known what to start.
+"""`python3 -m verl_node.ray_node.start`: imports Ray early, then runs `ray start`.
 
 The import takes a second of a core or more, and passes while the nodes still look for each other. Then one line of JSON
 on standard input brings its command line and the whole environment; without one it ends.

@@ -1,4 +1,4 @@
-"""Imported by every worker of Ray: who may read its memory, and where its debugger listens.
+"""Setup in every Ray worker: memory access for debuggers, debugger ports.
 
 /proc/sys/kernel/yama/ptrace_scope is 1 by default on Ubuntu: a process is read by its parents alone, or by whom it
 names (prctl(2), PR_SET_PTRACER). It names the supervisor, whose py-spy shows where a training hangs, and with

@@ -1,4 +1,4 @@
-"""Control characters, taken out of what a log or a library wrote: a terminal obeys them."""
+"""Removes control characters from text of logs and libraries, which a terminal would obey."""
 
 from __future__ import annotations
 

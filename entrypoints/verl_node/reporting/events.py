@@ -1,4 +1,4 @@
-"""What a node says while it works: to its output, to events.jsonl, and to the head."""
+"""Events of a node: to its output, to events.jsonl, and to the head."""
 
 from __future__ import annotations
 

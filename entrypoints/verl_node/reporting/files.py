@@ -1,4 +1,4 @@
-"""Opens files without following a link or waiting for a FIFO, and tells whether others may have written one."""
+"""Opens files without following links or blocking on FIFOs; checks whether others can write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process must never write: the job's own secrets, by value, and what looks like one.
+"""Masks secrets in output and files: the job's own values, and text that looks like a secret.
 
 Standard output and error go through a `Masking`, files through `masked`; slurm/lib/node/secrets.sh does
 the same for Ray's logs, with the same patterns.

@@ -1,4 +1,4 @@
-"""What a node that has not said hello left in the run directory, where the head sees it too."""
+"""Files that other nodes left in the run directory before they connected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a node ended: its verdict, and on the head the result of the job."""
+"""Verdicts: how a node ended, and result.json of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many GPUs this node gives to the job."""
+"""The number of GPUs that this node gives to the job."""
 
 from __future__ import annotations
 

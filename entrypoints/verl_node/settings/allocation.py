@@ -1,4 +1,4 @@
-"""What Slurm gave to the job, and which part of it this node is."""
+"""The Slurm allocation, and this node's place in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm's host lists: ``gpu[01-03,7],login`` and back into names."""
+"""Parser for Slurm's host lists: ``gpu[01-03,7],login``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is and runs, as it tells the head, and what must be the same on all of them."""
+"""Identity of a node (versions, image, address), and what must be equal on all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hydra overrides as values: parsed, quoted, merged. No Hydra is needed for it."""
+"""Parser for Hydra overrides: parse, quote, merge; without Hydra."""
 
 from __future__ import annotations
 

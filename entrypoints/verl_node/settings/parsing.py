@@ -1,4 +1,4 @@
-"""Variables that mean more than their text: what they may say, and what is said where they say something else."""
+"""Parsing and validation of environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which port each of Ray's services listens on: all of them come from the node's block, none is left to chance."""
+"""Ports of Ray's services, all from the node's port block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a node is told, out of the environment: no other module of the supervisor reads that."""
+"""Settings of a node, from the environment, which no other module of the supervisor reads."""
 
 from __future__ import annotations
 

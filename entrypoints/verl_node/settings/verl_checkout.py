@@ -1,4 +1,4 @@
-"""A verl checkout that goes before the image's verl: which commit and version it is, read without git."""
+"""Commit and version of a verl checkout that replaces the image's verl, read without git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel did to this node's processes: killed for memory, forks refused.
+"""Kernel events of this node's cgroup: processes killed for memory, forks refused.
 
 Its victims end with a code that says nothing of it, so the counters are read and told with every failure.
 """

@@ -1,4 +1,4 @@
-"""A child process: started in a session of its own, heard line by line."""
+"""Child processes: started in a session of their own, read line by line."""
 
 from __future__ import annotations
 

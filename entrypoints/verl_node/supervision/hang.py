@@ -1,4 +1,4 @@
-"""Whether a training still makes progress, told by how long its steps took so far."""
+"""Hang detection: a training that makes no step for longer than its past steps suggest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heart: a thread that gives a sign of life every second, whatever the event loop waits for.
+"""Heartbeat thread: signals liveness every second even while the event loop is blocked.
 
 A file system that stops answering may hold up the event loop for minutes, and such a node is not lost. A process that
 was stopped, or whose container or machine was frozen, gives no sign, and nothing else tells it from a quiet one.

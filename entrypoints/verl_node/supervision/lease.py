@@ -1,4 +1,4 @@
-"""The lease: a FIFO that node.sh holds open; when node.sh is gone or stopped, however that came, this node ends too."""
+"""Lease on a FIFO that node.sh holds open: this node ends when node.sh is gone or stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a second of silence means on a node that has far more to run than cores: every sign is late there."""
+"""Load factor: how much longer silence is tolerated on a node with many more runnable tasks than cores."""
 
 from __future__ import annotations
 

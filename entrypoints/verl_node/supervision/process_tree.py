@@ -1,4 +1,4 @@
-"""The process tree below this one: kept together, looked at, and ended without touching anybody else's."""
+"""Process tree of this supervisor: adopts orphans, lists and ends descendants only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stacks of a node's Python processes, for whoever wants to know where a training hangs."""
+"""Stack traces of a node's Python processes, to find where a training hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of this node that somebody stopped: Ray and verl wait for them, and nothing fails."""
+"""Watches for stopped processes (SIGSTOP), for which Ray and verl wait without an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting always has a name and an end."""
+"""Waits with a name and a deadline."""
 
 from __future__ import annotations
 

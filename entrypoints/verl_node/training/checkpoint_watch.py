@@ -1,4 +1,4 @@
-"""What the training saves while it runs, and its end when Slurm says that the job's time is nearly over."""
+"""Watches checkpoints while the training runs, and ends it after one when the job's time is nearly over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verl's trainers saved: which checkpoints of a folder are whole, and the newest of them.
+"""Checkpoints of verl's trainers: complete ones of a folder, and the newest.
 
 A trainer writes `global_step_N/`, in it a file a rank (FSDP: `actor/model_world_size_8_rank_3.pt`, …; Megatron:
 `dist_ckpt/`), then the data loader's `data.pt`, and last, not by rename, the number into a file beside the folders.

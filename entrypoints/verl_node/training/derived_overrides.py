@@ -1,4 +1,4 @@
-"""The keys that the job knows better than a recipe: the allocation, paths, the model, where metrics go."""
+"""Overrides that the job sets itself: allocation, paths, model, loggers."""
 
 from __future__ import annotations
 

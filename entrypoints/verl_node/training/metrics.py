@@ -1,4 +1,4 @@
-"""Rows of metrics.jsonl (docs/flow.md) from what verl's loggers write."""
+"""Converts the output of verl's loggers into rows of metrics.jsonl (docs/flow.md)."""
 
 from __future__ import annotations
 

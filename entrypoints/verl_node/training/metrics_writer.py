@@ -1,4 +1,4 @@
-"""Keeps metrics.jsonl while the training runs: a row for every step that verl logs, and one for each worker's GPUs."""
+"""Writes metrics.jsonl while the training runs: a row for each step, and one for each node's GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recipe and what a job's own facts make of it: the command line of verl's trainer."""
+"""Recipes, and the command of verl's trainer that a recipe and overrides give in a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a training goes on: from the newest whole checkpoint of its job, whatever an earlier attempt left behind."""
+"""Resumes a training from the newest complete checkpoint of its job."""
 
 from __future__ import annotations
 

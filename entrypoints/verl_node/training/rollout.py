@@ -1,4 +1,4 @@
-"""Runs `verl_node.training.rollout_import` on this node, beside the rest of the launch.
+"""Imports the training's rollout in a child process, while the rest of the launch goes on.
 
 A package that the image lacks would end the training minutes later, in the middle of Ray's own words.
 """

@@ -1,4 +1,4 @@
-"""The training itself: what it will be, and its run as a child process on the head."""
+"""Plans a training and runs it as a child process on the head."""
 
 from __future__ import annotations
 

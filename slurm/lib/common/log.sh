@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Talk, to stderr; a script's stdout is its result.
+# Log lines on stderr; stdout of a script is its result.
 
 log::note() {
     log::printable "$HOST: $*" >&2

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
-# What only the allocation knows, read once on its first node. JOB_RECORD is the job's `scontrol show job`.
+# Reads the allocation on its first node. JOB_RECORD is the job's `scontrol show job`.
 
 # usage: allocation::read
 # Sets NODES (in Slurm's order), NODE_CPUS, HEAD_NODE, JOB_END and JOB_LIMIT (words).

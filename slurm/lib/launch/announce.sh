@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The first lines of the job's output: where things are.
+# Prints the first lines of the job's output: nodes, image, run directory, dashboard, time limit.
 
 announce::job() {
     printf 'job         %s, %s on %d nodes: %s\n' "$SLURM_JOB_ID" "$RECIPE_NAME" "${#NODES[@]}" "${NODES[*]}"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# How launch.sh ends: which verdict stands for the job, and saying it.
+# Ends launch.sh: chooses the job's verdict among the nodes', writes result.json, prints the explanation and the verdict.
 
 finish::judge() {
     local silent

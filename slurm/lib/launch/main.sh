@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The story of launch.sh once it has found its folder.
+# launch.sh, once it has found its checkout: from the arguments to one srun and the verdict.
 
 for name in \
     common/{log,ownership,verdict,process,env_table,ports} \

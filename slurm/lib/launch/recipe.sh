@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
-# Which recipe, and what launch.sh has to know of it. What is in it is for verl_node to read.
+# Chooses the recipe and reads its platform; verl_node reads the rest.
 
 readonly RECIPE_DEFAULT=gsm8k_ppo
 # A doctor waits no longer than this for nodes that have their image.

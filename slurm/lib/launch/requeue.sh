@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets and reads is shared with the other libraries
-# Attempts: what a training is told when Slurm is about to end its job, and whether the job is started again.
+# Attempts of a job: the notice before its time limit, and whether it starts again.
 # Slurm requeues after a node's failure and a preemption, but on no exit code. See docs/resume.md.
 
 readonly REQUEUE_ENDING_S=30 # of the job's last seconds: verl_node/training/run.py keeps the same

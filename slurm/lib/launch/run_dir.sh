@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
-# The run directory, made by launch.sh and known by the same path on every node.
+# The run directory: made by launch.sh, at the same path on every node.
 
 # usage: run_dir::make
 # Sets and exports VERLJOB_ATTEMPT (1 at first, one more after each requeue), VERLJOB_RUN_DIR and VERLJOB_CHECKPOINTS,

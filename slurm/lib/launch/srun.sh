@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
-# The step: one task on every node of the job.
+# The srun of the job: one task on every node.
 
 # How long after TERM srun may take: every node.sh ends within 5 s, Slurm kills what is left after KillWait (30 s).
 readonly STEP_GRACE_S=20

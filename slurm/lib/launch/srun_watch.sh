@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
-# launch.sh's eye on the step while it waits for srun: who has ended, and who should have.
+# Watches the srun of the job: which nodes have ended, and which should have.
 
 # Seconds after the first node.sh has ended: then the others are asked to end, and then they are taken for lost. A job
 # that ended well gives the others time to keep their logs (node/ray_logs.sh).

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The container, in the foreground under this shell's eyes.
+# Runs the container in the foreground.
 
 # Starts the container and waits for its end; its exit code is this function's.
 container::run() {

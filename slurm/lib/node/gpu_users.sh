@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Who holds memory of the job's GPUs, by what the drivers tell on the host.
+# Finds the processes that hold memory of the job's GPUs, from the drivers on the host.
 
 declare -ga HOLDERS=()
 # From here on somebody else's memory on a GPU keeps vLLM from starting; a driver's own share is smaller.

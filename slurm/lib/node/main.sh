@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
-# The frame of node.sh: its log, its end, and what is left to do when it was killed.
+# node.sh: its log, its exit, and the cleanup after it was killed.
 
 for name in \
     common/{log,ownership,verdict,process,env_table,ports} \

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# How a node ended: from what its container left, or from what can be told of its end.
+# The verdict of a node: its container's, or what is known of the container's end.
 
 # usage: outcome::judge CODE
 # Sets VERDICT: verl_node's own, that of a failed step of this script, or what can be told of a killed container.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Ray's logs, kept in the run directory: the end of each, without the job's secrets.
+# Copies Ray's logs to the run directory: the end of each, without secrets.
 
 readonly LOGS_FILE_BYTES=$((1024 * 1024)) LOGS_BYTES=$((64 * 1024 * 1024)) LOGS_TIMEOUT_S=30
 

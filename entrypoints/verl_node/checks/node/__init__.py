@@ -1,1 +1,1 @@
-"""The checks of one node, a module a matter."""
+"""Checks of one node, grouped by subject."""

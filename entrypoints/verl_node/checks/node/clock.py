@@ -1,4 +1,4 @@
-"""The clock of a node, by which certificates are valid."""
+"""The clock of a node, which TLS certificates depend on."""
 
 from __future__ import annotations
 

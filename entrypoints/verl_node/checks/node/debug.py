@@ -1,4 +1,4 @@
-"""Ray's debuggers: of the two one at most, with what it needs."""
+"""Ray's debuggers: at most one of the two, with its requirements."""
 
 from __future__ import annotations
 

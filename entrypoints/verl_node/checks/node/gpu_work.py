@@ -1,4 +1,4 @@
-"""The deep tier: the GPUs at work, on request."""
+"""Deep checks: computation and collectives on the GPUs, on request."""
 
 from __future__ import annotations
 

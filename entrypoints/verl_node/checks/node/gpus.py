@@ -1,4 +1,4 @@
-"""The job's GPUs: free, sound, at full speed, and of a kind that the image can use."""
+"""The job's GPUs: free, healthy, at full clocks, and supported by the image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What node.sh saw on the host before the container started (slurm/lib/node/host_check.sh)."""
+"""Results of the checks that node.sh made on the host (slurm/lib/node/host_check.sh)."""
 
 from __future__ import annotations
 

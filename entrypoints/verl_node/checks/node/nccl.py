@@ -1,4 +1,4 @@
-"""What was set for NCCL, RCCL and Gloo, held against the network that is here."""
+"""Settings of NCCL, RCCL and Gloo, compared with the network of this node."""
 
 from __future__ import annotations
 

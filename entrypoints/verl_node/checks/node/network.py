@@ -1,4 +1,4 @@
-"""Addresses and names: by what the nodes find each other."""
+"""Addresses and names by which the nodes find each other."""
 
 from __future__ import annotations
 

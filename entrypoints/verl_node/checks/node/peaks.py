@@ -1,4 +1,4 @@
-"""What GPUs and their links can do at most, as their makers say: what is measured is held against a part of it."""
+"""Peak rates of GPUs and their links, from the vendors' data sheets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RDMA devices of a node: up, in the container, and not passed over for TCP."""
+"""RDMA devices: up, in the container, and used instead of TCP."""
 
 from __future__ import annotations
 

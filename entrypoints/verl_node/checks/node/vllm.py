@@ -1,4 +1,4 @@
-"""What vLLM's rollout does not survive, and on request whether vLLM itself starts."""
+"""Settings that break vLLM's rollout; on request a start of vLLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All rules, and their verdict on a configuration."""
+"""The list of all rules for configurations."""
 
 from __future__ import annotations
 

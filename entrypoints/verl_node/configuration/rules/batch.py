@@ -1,4 +1,4 @@
-"""Batches: what verl divides has to divide, and it says so only after the models are loaded."""
+"""Batch sizes: divisibility that verl checks only after it has loaded the models."""
 
 from __future__ import annotations
 

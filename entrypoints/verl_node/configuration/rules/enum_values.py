@@ -1,4 +1,4 @@
-"""Values of which verl knows a few: the table of its release has them, and what this image registers counts, too."""
+"""Settings with a fixed set of values, by verl release plus what the image registers."""
 
 from __future__ import annotations
 

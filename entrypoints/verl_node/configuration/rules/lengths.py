@@ -1,4 +1,4 @@
-"""Lengths in tokens: prompts and responses against what the rollout engine takes and the model was made for."""
+"""Lengths in tokens: prompts and responses against the limits of the engine and the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training needs of each GPU and of a node, estimated from the number of parameters: the least, in bytes.
+"""Memory estimates: the least bytes that a training needs per GPU and per node, from the number of parameters.
 
 Not counted are activations, buckets of communication, CUDA's and NCCL's own. Sizes are those of mixed precision with
 Adam as verl sets it up: all that is trained in ``model_dtype`` (fp32 unless said otherwise), the rollout in bf16.

@@ -1,4 +1,4 @@
-"""How the GPUs are shared: tensor, sequence and data parallel sizes against nodes and against the model."""
+"""Parallel sizes: tensor, sequence and data parallelism against nodes, GPUs and the model."""
 
 from __future__ import annotations
 

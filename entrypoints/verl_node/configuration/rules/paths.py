@@ -1,4 +1,4 @@
-"""Where things are read from and written to, and when: paths, logs, checkpoints."""
+"""Paths, loggers and checkpoints of a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that count something: zero or fewer of it is nothing that verl could divide by."""
+"""Sizes that must be at least 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around a log line's own words: who wrote it, where, and when."""
+"""Prefixes of log lines: process, host, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log tells after a line: that the training went on, or how it ended."""
+"""Log content after a line: whether the training went on, and how it ended."""
 
 from __future__ import annotations
 

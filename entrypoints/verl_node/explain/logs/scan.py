@@ -1,4 +1,4 @@
-"""Reads logs for the lines that a rule or a traceback tells something by, quickly: most of a log is neither.
+"""Scans large logs for lines that a rule or a traceback matches.
 
 A block is looked through for a few words that every failure says near by; only what surrounds them is cut into words,
 and only a rule one of whose words is there looks at lines. Of a rule the first line in a file counts: it is then done.

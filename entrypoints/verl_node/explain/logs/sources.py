@@ -1,4 +1,4 @@
-"""Which files of a job, folder or path are logs, and which of them tell the story."""
+"""Finds the logs of a job, folder or path, and the order in which they count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's tracebacks in a log where processes write between each other's lines."""
+"""Reads Python tracebacks from logs with interleaved processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all, also when several nodes make the same one at once."""
+"""Atomic folders: complete or absent, also when several nodes make the same one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each release of verl calls the keys that recipes name by verl 0.9's names: a table a release."""
+"""Key tables of verl's releases: translate verl 0.9's names, which recipes use, to older ones."""
 
 from __future__ import annotations
 

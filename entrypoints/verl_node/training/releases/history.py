@@ -1,4 +1,4 @@
-"""Where a key of verl went: moved.yaml, read forwards for old keys and backwards for new ones."""
+"""History of verl's configuration keys, from moved.yaml."""
 
 from __future__ import annotations
 

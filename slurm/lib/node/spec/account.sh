@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Who the container runs as: the submitting account with all its groups, known by name inside too.
+# The user of the container: the submitting account with all its groups, with passwd and group entries.
 
 declare -ga ACCOUNT_GIDS=()
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by the runtime; HOST is node.sh's
-# What the container of a node is, which the runtime turns into a command.
+# Describes the container of a node; the runtime makes a command of it.
 
 # Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.
 container_spec::make() {

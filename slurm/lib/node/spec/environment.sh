@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
-# Which variables the container gets. They go by name: values would be seen in the process list.
+# Environment variables of the container, passed by name: values would be seen in the process list.
 
 readonly ENVIRONMENT_NAMES=' SLURM_JOB_ID SLURM_JOB_NAME SLURM_JOB_NODELIST SLURM_NODEID SLURM_NNODES SLURM_CPUS_PER_TASK
  SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE SLURM_RESTART_COUNT SLURM_MEM_PER_NODE SLURMD_NODENAME

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
-# What the container sees of the host, at the same path as on the host.
+# Mounts of the container, at the same paths as on the host.
 
 # usage: mounts::collect
 # Sets CONTAINER_MOUNTS ("source<TAB>target<TAB>rw|ro"), CONTAINER_TMPFS and CONTAINER_WORKDIR.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
-# The step's share of the node. A container of dockerd is outside Slurm's cgroup, so it is told its limits.
+# Resource limits of the container: dockerd runs it outside Slurm's cgroup.
 
 # usage: resources::collect [ROOT]
 # Sets CONTAINER_CPUSET (empty: all) and CONTAINER_MEMORY (bytes, empty: no limit); exports VERLJOB_CPUS and
