@@ -16,7 +16,7 @@ from invoke import Collection, Context, Exit, Task, task
 from images import tasks as image_tasks
 from images.builds import build_all, site_settings
 from images.builds.build import build
-from images.builds.build_request import Order
+from images.builds.build_request import BuildRequest
 from images.builds.site import Site
 from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
@@ -126,14 +126,14 @@ def build_image(
         build_all.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
         _build_all(platform, here, jobs=jobs, **how)
     asked: dict[str, Any] = {"tag": tag, "verl": verl, "editable": editable, "bundle": bundle}
-    order = Order.of(platform, variant, rollout, here, **asked)
+    order = BuildRequest.from_flags(platform, variant, rollout, here, **asked)
     say(order.build(here, from_base=base, **how))
 
 
 def _build_all(platform: str, site: Site, **settings: Any) -> NoReturn:
     """Build a platform, or all; 1 where one failed."""
     catalog = Catalog.read()
-    outcomes = build_all.build_all(build_all.buildable(catalog.of(platform)), site, catalog, **settings)
+    outcomes = build_all.build_all(build_all.buildable(catalog.of_platform(platform)), site, catalog, **settings)
     say(build_all.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 
@@ -165,7 +165,7 @@ def push_image(
     """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
     catalog = Catalog.read()
     chosen = catalog.find(platform, variant, rollout)
-    push = Push.of(chosen, catalog, registry, image=image, tags=tag, force=force)
+    push = Push.from_flags(chosen, catalog, registry, image=image, tags=tag, force=force)
     uploaded = push.upload()
     if attest or key:
         _attest(uploaded, key)

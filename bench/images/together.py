@@ -13,7 +13,7 @@ from bench.images.sides import plain
 from images.builds import build_all
 from images.engine import base_image
 from images.engine.client import choose
-from images.host.process import Running
+from images.host.process import Commands
 
 LENGTHS = (1, 1, 1, 1, 1, 4)  # of builds that go on at once
 
@@ -35,7 +35,7 @@ def at_once(what: str, step: str, jobs: int, runs: int) -> None:
             folder.mkdir(exist_ok=True)
             text = f"FROM {debian}\nRUN {step.format(n=LENGTHS[number])}; echo {time.time_ns()}\n"
             (folder / "Dockerfile").write_text(text)
-            Running().watch(plain(folder, f"together-{number}"), engine.environment, lambda _: None)
+            Commands().watch(plain(folder, f"together-{number}"), engine.environment, lambda _: None)
             return ""
 
         for _ in range(runs):

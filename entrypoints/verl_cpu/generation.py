@@ -20,7 +20,7 @@ class Request:
     top_k: int
 
     @classmethod
-    def of(cls, prompt_ids: Sequence[int], params: Mapping[str, Any]) -> Request:
+    def from_sampling(cls, prompt_ids: Sequence[int], params: Mapping[str, Any]) -> Request:
         """From verl's sampling parameters, of which this engine honours three."""
         return cls(prompt_ids, params["temperature"], params["top_p"], params["top_k"])
 

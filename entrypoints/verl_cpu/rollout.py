@@ -46,7 +46,7 @@ class HfServer:
             self.waiting = asyncio.Queue()
             self.serving = asyncio.create_task(self._serve(self.waiting))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self.waiting.put((Request.of(prompt_ids, sampling_params), answer))
+        await self.waiting.put((Request.from_sampling(prompt_ids, sampling_params), answer))
         token_ids, log_probs = await answer
         return TokenOutput(
             token_ids=token_ids,

@@ -52,7 +52,7 @@ async def _live(node: Node) -> int:
         verdict = await unless(*watchers, story=_story(node))
         code = 0 if node.settings.joins else verdict.code  # a worker that heard how the job ended did its part
     except NodeError as error:
-        verdict = Verdict.of(error, stage=node.journal.phase, host=node.host)
+        verdict = Verdict.from_error(error, stage=node.journal.phase, host=node.host)
         code = verdict.code
     except Exception as error:  # a mistake of ours: shown whole, but nothing may be left behind for it
         traceback.print_exc()
@@ -98,7 +98,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _refuse(error: NodeError) -> int:
     """Report settings that make no node: there is no host yet whose verdict could be filed, so the line is all."""
-    verdict = Verdict.of(error, stage="checks", host=os.uname().nodename)
+    verdict = Verdict.from_error(error, stage="checks", host=os.uname().nodename)
     print(verdict.sentence(), flush=True)  # noqa: T201
     return verdict.code
 

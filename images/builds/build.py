@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from images.builds import disk
-from images.builds.builder import Making
+from images.builds.builder import BuildRun
 from images.builds.site import Site
 from images.catalog import compatibility
 from images.catalog.variant import Variant
@@ -22,10 +22,10 @@ from images.engine.client import Engine, choose
 from images.engine.daemon import Inspected, daemon_version, get
 from images.errors import BaseUnreachable, BundleBroken
 from images.host.locking import alone
-from images.host.process import Running
+from images.host.process import Commands
 from images.pins import torch_wheels
 from images.report import store
-from images.report.progress import Progress, Whole
+from images.report.progress import PlainLog, Progress
 
 if TYPE_CHECKING:
     from images.builds.bundle import Bundle
@@ -45,7 +45,7 @@ def build(
     same_bytes: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
-    running: Running | None = None,
+    running: Commands | None = None,
 ) -> str:
     """Build, give the image ``tags``, and return its ID; nothing is built where its inputs have not changed.
 
@@ -56,7 +56,7 @@ def build(
     """
     compatibility.refuse_impossible(variant)
     compatibility.refuse_engine(variant, daemon_version())
-    engine, progress = choose(), progress or Whole()
+    engine, progress = choose(), progress or PlainLog()
     builder = buildah.builder() if same_bytes else inputs.by_docker(engine)
     if bundle:
         refuse_unfit(bundle, variant, from_base)
@@ -70,13 +70,13 @@ def build(
             bundle.lay_out(folder)
             told.clear()  # it is looked at anew
         facts = labels.build_labels(reference, below, folder)
-        making = Making(variant, engine, reference, below, tags, folder, facts, builder, told)
+        making = BuildRun(variant, engine, reference, below, tags, folder, facts, builder, told)
         if not anyway and (image := inputs.find(making.key)):
             return _unchanged(image, tags, progress)
         disk.for_build(variant, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)
         words = [*(["--network", "none"] if site.offline else []), *site.secrets(variant, Path(private))]
         make = making.by_buildah if same_bytes else making.by_docker
-        return make(words, progress, running or Running())
+        return make(words, progress, running or Commands())
 
 
 def refuse_unfit(bundle: Bundle, variant: Variant, from_base: str) -> None:

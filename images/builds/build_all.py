@@ -16,7 +16,7 @@ from images.catalog.variant import Variant
 from images.engine.client import Engine, choose
 from images.engine.daemon import architecture
 from images.errors import ImageError
-from images.host.process import Running
+from images.host.process import Commands
 from images.report import progress as displays
 from images.report import store
 
@@ -61,7 +61,7 @@ def build_all(
 
     BuildKit itself runs equal steps of simultaneous builds once.
     """
-    running, engine = Running(), choose()
+    running, engine = Commands(), choose()
     tags = {variant.name: catalog.names(variant) for variant in variants}
     display = displays.choose(progress, [tags[variant.name][0] for variant in variants])
 

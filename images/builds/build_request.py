@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildRequest:
     """A named, and what takes the place of its release of verl, of its downloads and of its usual names."""
 
     variant: Variant
@@ -28,7 +28,7 @@ class Order:
     bundle: Bundle | None = None
 
     @classmethod
-    def of(
+    def from_flags(
         cls,
         platform: str,
         variant: str,
@@ -39,7 +39,7 @@ class Order:
         verl: str = "",
         editable: bool = False,
         bundle: str = "",
-    ) -> Order:
+    ) -> BuildRequest:
         """From the flags; where a bundle is named and no named, it is the bundle's."""
         catalog = Catalog.read()
         carried = _bundle(Path(bundle)) if bundle else None

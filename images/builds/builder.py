@@ -17,7 +17,7 @@ from images.context import inputs as context_inputs
 from images.engine import buildah
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, get
-from images.host.process import Running
+from images.host.process import Commands
 from images.report import record, report, store, text
 from images.report.build_log import BuildahLog, BuildLog
 from images.report.progress import Progress
@@ -26,7 +26,7 @@ Build = Callable[[Callable[[str], None]], None]  # a builder, which hands on eac
 
 
 @dataclass(frozen=True)
-class Making:
+class BuildRun:
     """A build whose context is staged in ``folder``; ``builder`` tells by what it is made, ``facts`` are its labels.
 
     ``told`` is what staging knows of the folder's content; without it the folder is looked through.
@@ -59,7 +59,7 @@ class Making:
     def dockerfile(self) -> str:
         return (self.folder / "Dockerfile").read_text(encoding="utf-8")
 
-    def by_docker(self, words: Sequence[str], progress: Progress, running: Running) -> str:
+    def by_docker(self, words: Sequence[str], progress: Progress, running: Commands) -> str:
         """Build with BuildKit and return the image's ID; ``words`` are what a site hands over."""
         given = labels.flags({**self.facts, context_inputs.LABEL: self.key})
         argv = self.argv([*words, *given])
@@ -72,7 +72,7 @@ class Making:
         flags += ["--progress", "plain", "--build-arg", f"BASE={self.reference}"]
         return self.engine.build_argv([*flags, *words, str(self.folder)])
 
-    def by_buildah(self, words: Sequence[str], progress: Progress, running: Running) -> str:
+    def by_buildah(self, words: Sequence[str], progress: Progress, running: Commands) -> str:
         """Build with buildah, so that the same inputs give the same bytes, and return the image's ID."""
         given = [*labels.flags(self.facts), *words, str(self.folder)]
 
@@ -102,7 +102,7 @@ class Making:
 class BuildRecords:
     """Report and record of a build, prepared while the engine builds."""
 
-    def __init__(self, making: Making, *, by: str, buildah: str = "") -> None:
+    def __init__(self, making: BuildRun, *, by: str, buildah: str = "") -> None:
         self._making, self._by, self._buildah = making, by, buildah
         self._started, self._begun_s = record.now(), time.monotonic()
         text.template()

@@ -85,7 +85,7 @@ def _pulled(reference: str) -> float:
     """What an image takes while it is pulled, by its registry's manifest; 0 where no registry tells."""
     from images.registry.client import INDEXES, Repository  # which loads docker-py and requests
 
-    repository, tag = Repository.of(reference)
+    repository, tag = Repository.parse(reference)
     try:
         with repository:
             found = repository.manifest(tag)

@@ -64,7 +64,7 @@ class Catalog:
             f"{platform} with rollout {rollout}", {f"{platform} with {each.rollout}" for each in there}
         )
 
-    def of(self, platform: str = "") -> list[Variant]:
+    def of_platform(self, platform: str = "") -> list[Variant]:
         """All variants, or all of a platform."""
         if platform and platform not in self.defaults:
             raise UnknownVariant(platform, self.defaults)

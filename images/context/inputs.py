@@ -107,4 +107,4 @@ def _seen(path: str, known: Digests | None) -> str:
 
 
 def _content(path: str, state: os.stat_result, known: Digests | None) -> str:
-    return known.of(path, state) if known else digests.sha256_file(Path(path))
+    return known.sha256(path, state) if known else digests.sha256_file(Path(path))

@@ -66,19 +66,19 @@ class Staging:
         wanted = content.encode()
         digest = hashlib.sha256(wanted).hexdigest()
         self.inputs[name] = f"{stat.S_IFREG | FILE:o} {len(wanted)} {digest}"
-        if not (_is_own(there, FILE) and self._staged.of(target, there) == digest):
+        if not (_is_own(there, FILE) and self._staged.sha256(target, there) == digest):
             self._write(target, there, wanted, FILE)
 
     def file(self, name: str, source: str, mode: int = FILE, state: os.stat_result | None = None) -> None:
         """A copy of a file; ``state`` is what stat told of it just now."""
         target, there = self._tell(name)
-        self._told[name] = self._sources.of(source, state)
-        if there and _is_own(there, mode) and self._staged.of(target, there) == self._told[name]:
+        self._told[name] = self._sources.sha256(source, state)
+        if there and _is_own(there, mode) and self._staged.sha256(target, there) == self._told[name]:
             length = there.st_size
         else:  # what it holds now may be newer than its digest
             content = Path(source).read_bytes()
             self._write(target, there, content, mode)
-            length, self._told[name] = len(content), self._staged.of(target)
+            length, self._told[name] = len(content), self._staged.sha256(target)
         self.inputs[name] = f"{stat.S_IFREG | mode:o} {length} {self._told[name]}"
 
     def link(self, name: str, source: Path) -> None:

@@ -37,7 +37,7 @@ class Digests:
         self._kept, self._clock, self._lock = kept, clock, threading.Lock()
         self._known, self._news = self._read(), False
 
-    def of(self, path: str, state: os.stat_result | None = None) -> str:
+    def sha256(self, path: str, state: os.stat_result | None = None) -> str:
         """The sha256 of a regular file; ``state`` is what stat told of it just now."""
         seen = state or os.stat(path)
         known = self._known.get(path)

@@ -69,7 +69,7 @@ def _outcome(argv: Sequence[str], child: subprocess.Popen[bytes], file: IO[str])
     return CommandFailed(argv, code, said) if code else said
 
 
-class Running:
+class Commands:
     """The commands that run now, which one call ends."""
 
     def __init__(self) -> None:

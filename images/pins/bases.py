@@ -40,7 +40,7 @@ def ask(reference: str) -> Base:
         Repository,
     )
 
-    repository, tag = Repository.of(reference)
+    repository, tag = Repository.parse(reference)
     with repository:
         found = repository.manifest(tag)
         if found is None:

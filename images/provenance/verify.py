@@ -31,7 +31,7 @@ def verify(reference: str, key: Path | None = None) -> str:
     NotTrusted says all that differs, or that the owner of the public ``key`` did not sign image and statements. The
     image is pulled, by its digest, where this machine lacks it.
     """
-    repository, tag = Repository.of(reference)
+    repository, tag = Repository.parse(reference)
     with repository:
         subject = referrers.image(repository, tag)
         contents = {kind: referrers.fetch(repository, subject, kind) for kind in (SBOM, PROVENANCE)}

@@ -84,7 +84,7 @@ class Repository:
         self.bundle = _bundle(self.host)  # of its token service and its storage as well, where they have none
 
     @classmethod
-    def of(cls, reference: str) -> tuple[Repository, str]:
+    def parse(cls, reference: str) -> tuple[Repository, str]:
         """The repository of ``NAME:TAG`` or ``NAME@DIGEST``, and the tag or digest."""
         name, tag = parse_repository_tag(reference)
         return cls(name), tag or "latest"

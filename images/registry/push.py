@@ -40,7 +40,7 @@ class Push:
     force: bool = False
 
     @classmethod
-    def of(
+    def from_flags(
         cls,
         variant: Variant,
         catalog: Catalog,

@@ -41,7 +41,7 @@ class Progress:
         """A build has ended, this way."""
 
 
-class Whole(Progress):
+class PlainLog(Progress):
     """All that the engine says, for one build."""
 
     def line(self, name: str, line: str, log: BuildLog) -> None:
@@ -51,7 +51,7 @@ class Whole(Progress):
         _write(verdict)
 
 
-class Lines(Progress):
+class StepLines(Progress):
     """One line for a step that begins and for a build that ends, with the image's name before it."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class Lines(Progress):
             _write(f"{name:{self._width}}  {line}")
 
 
-class Moving(Progress):
+class LiveTable(Progress):
     """A row for each image: what it is at and since when."""
 
     def __init__(self, names: Sequence[str], stream: TextIO | None = None) -> None:
@@ -125,9 +125,9 @@ class Moving(Progress):
 
 def choose(asked: str, names: Sequence[str]) -> Progress:
     """The display of this name; ``auto`` moves on a terminal, ``plain`` tells all of one build or steps of several."""
-    plain: type[Progress] = Whole if len(names) == 1 else Lines
-    auto = Moving if sys.stderr.isatty() else plain
-    kinds: dict[str, type[Progress]] = {"auto": auto, "live": Moving, "plain": plain, "quiet": Progress}
+    plain: type[Progress] = PlainLog if len(names) == 1 else StepLines
+    auto = LiveTable if sys.stderr.isatty() else plain
+    kinds: dict[str, type[Progress]] = {"auto": auto, "live": LiveTable, "plain": plain, "quiet": Progress}
     if asked not in kinds:
         raise ImageError(f"--progress={asked} is not known; there are {', '.join(kinds)}.")
     return kinds[asked](names)

@@ -37,7 +37,7 @@ def test_a_visit_checks_both_nodes_forms_a_cluster_and_leaves_nothing(
     told = json.loads(launch.read("checks.json"))
     assert [node["host"] for node in told["nodes"]] == ["n1", "n2"]
     asked = [{one["check"] for one in node["outcomes"]} for node in told["nodes"]]
-    assert {"host.gpus_are_idle", "places.home_is_writable", "network.head_port_is_open"} <= asked[0] == asked[1]
+    assert {"host.gpus_are_idle", "folders.home_is_writable", "network.head_port_is_open"} <= asked[0] == asked[1]
     assert "# " in launch.output()  # why which variable is set
     assert "GLOO_SOCKET_IFNAME=eth0" in launch.output()
     wait_until(lambda: leftovers(cluster) == {}, 30, "clean nodes", lambda: leftovers(cluster))

@@ -219,8 +219,8 @@ def test_a_cell_of_another_processor_is_refused_and_left_out_of_all() -> None:
 
     with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine here is {architecture()}"):
         build.build(other, Site.here(), [TAG])
-    assert other not in build_all.buildable(CATALOG.of(other.platform))
-    assert CPU in build_all.buildable(CATALOG.of("cpu"))
+    assert other not in build_all.buildable(CATALOG.of_platform(other.platform))
+    assert CPU in build_all.buildable(CATALOG.of_platform("cpu"))
 
 
 def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_time(

@@ -30,7 +30,7 @@ def built(daemon: DockerClient) -> Iterator[str]:
 def test_what_is_pushed_is_known_to_the_registry_by_the_digest_that_is_returned(
     daemon: DockerClient, registry: str, built: str
 ) -> None:
-    wanted = push.Push.of(SPEC, CATALOG, f"{registry}/team")
+    wanted = push.Push.from_flags(SPEC, CATALOG, f"{registry}/team")
     pushed = wanted.tag(wanted.upload())
 
     reference = f"{registry}/team/verl.cpu:0.9.1-pushed"
@@ -42,7 +42,7 @@ def test_what_is_pushed_is_known_to_the_registry_by_the_digest_that_is_returned(
 
 def test_an_image_that_was_not_built_is_not_pushed_and_the_fix_is_named(registry: str) -> None:
     with pytest.raises(NotBuilt, match=r"verl\.cpu:0\.9\.1-pushed is not on this machine.*invoke build"):
-        push.Push.of(SPEC, CATALOG, registry)
+        push.Push.from_flags(SPEC, CATALOG, registry)
 
 
 def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerClient) -> None:

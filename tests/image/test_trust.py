@@ -225,7 +225,7 @@ def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
     pushed: tuple[str, str], built: Image
 ) -> None:
     reference, digest = pushed
-    repository, _ = Repository.of(reference)
+    repository, _ = Repository.parse(reference)
     with repository:
         kept = [repository.manifest(f"{digest.replace(':', '-')}.{ending}") for ending in ("sbom", "provenance")]
 
@@ -235,7 +235,7 @@ def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
 
 def test_stating_it_again_leaves_all_as_it_is(pushed: tuple[str, str], tmp_path: Path) -> None:
     reference, digest = pushed
-    repository, _ = Repository.of(reference)
+    repository, _ = Repository.parse(reference)
     with repository:
         before = [repository.manifest(referrers.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
         files = attest.attach({reference: digest}, tmp_path)
@@ -267,7 +267,7 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
     other = f"{registry}/team/{NAME}:2"
     run(choose().build_argv(["--tag", other, str(tmp_path)]), choose().environment)
     theirs = push.push_references(choose(), [other])[other]
-    repository, _ = Repository.of(reference)
+    repository, _ = Repository.parse(reference)
     with repository:
         first, second = (referrers.image(repository, each) for each in (digest, theirs))
         for kind in (SBOM, PROVENANCE):
@@ -291,7 +291,7 @@ def test_statements_that_were_copied_from_another_image_are_refused(
     other = f"{registry}/team/{NAME}:base"
     daemon.images.get(base_image.ensure()).tag(other)
     theirs = push.push_references(choose(), [other])[other]
-    repository, _ = Repository.of(reference)
+    repository, _ = Repository.parse(reference)
     with repository:
         for kind in (SBOM, PROVENANCE):
             copied = repository.manifest(referrers.tag(digest, kind))

@@ -80,3 +80,19 @@ def test_workflows_take_actions_by_commit() -> None:
 
     assert used
     assert [line for line in used if not re.fullmatch(r"- uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*", line)] == []
+
+
+DEFINED = re.compile(r"^(?:function )?(\w+::\w+)\(\)", re.MULTILINE)
+CALLED = re.compile(r"(?<![\w:'\"{])(\w+::[a-z_]\w*)(?![\w:(])")
+
+
+def test_every_function_of_a_library_that_is_called_is_defined() -> None:
+    """shellcheck reads each file alone; a function that is missing would be found by the job that needs it."""
+    texts = [path.read_text() for path in (CHECKOUT / "slurm").rglob("*.sh")]
+    code = "\n".join(
+        line.partition(" # ")[0] for text in texts for line in text.splitlines() if line.strip()[:1] != "#"
+    )
+    defined = {name for text in texts for name in DEFINED.findall(text)}
+
+    assert len(defined) > 200
+    assert set(CALLED.findall(code)) - defined == set()

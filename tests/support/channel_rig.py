@@ -49,7 +49,7 @@ class Head:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for peer in self.peers.roll.peers():
+        for peer in self.peers.workers.peers():
             await peer.session.close(0)
         for _ in range(5):  # asyncio leaves what it accepted just before the server's close to the garbage collector
             await soon(lambda: not self.peers._strangers._here)
@@ -67,7 +67,7 @@ class Head:
             pass
 
     def peer(self, number: int = 1) -> Peer:
-        return next(peer for peer in self.peers.roll.peers() if peer.identity.node_id == number)
+        return next(peer for peer in self.peers.workers.peers() if peer.identity.node_id == number)
 
     def said(self, words: str) -> list[str]:
         return [told["message"] for told in self.events if words in told["message"]]

@@ -22,7 +22,7 @@ from verl_node.supervision.waiting import Deadline, until
 _HEAD_FOUND_S = 2.0
 
 
-class Checking:
+class NodeChecks:
     """They begin before the event loop, are watched in it, and `done` is set when the node has passed."""
 
     def __init__(self, settings: Settings, gpus: int, journal: Journal) -> None:

@@ -24,7 +24,7 @@ def gather(settings: Settings, gpus: int) -> Facts:
     """Return them; what a driver does not answer is left out, since a check tells of it."""
     chosen = rails.choose(rdma.here()).ports
     facts: Facts = {"memory": _memory(settings), "rails": [port.name for port in chosen]}
-    if gpus and platforms.of(settings.platform).devices:
+    if gpus and platforms.find(settings.platform).devices:
         try:
             found = of_gpus.look(settings, gpus)
         except NoAnswer:

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from verl_node.configuration import check
-from verl_node.configuration.check import Look
+from verl_node.configuration.check import Inspection
 from verl_node.configuration.facts import Facts
 from verl_node.configuration.finding import ERROR, NOTE, WARNING, Finding, error, errors, note
 from verl_node.configuration.model import found as found_here
@@ -94,12 +94,12 @@ def _print_command(options: argparse.Namespace) -> int:
     return 0
 
 
-def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
+def _by_recipe(options: argparse.Namespace, facts: Facts) -> Inspection:
     """Make the command as a job would, and look at all of it."""
     try:
         training = _training(options)
     except NodeError as refused:
-        return Look([error("", refused.cause, refused.fix)])
+        return Inspection([error("", refused.cause, refused.fix)])
     notes = [note("", text) for text in training.notes]
     with ThreadPoolExecutor() as pool:
         fetched = [pool.submit(_fetch, name) for name in training.models]
@@ -107,13 +107,13 @@ def _by_recipe(options: argparse.Namespace, facts: Facts) -> Look:
         seen.findings.extend(seen.of_verl())
         unseen = [found for one in fetched for found in one.result()]
     if seen.config is None or any(errors(seen.findings)):
-        return Look([*notes, *seen.findings], seen.config)
+        return Inspection([*notes, *seen.findings], seen.config)
     made = seen.config.get("actor_rollout_ref.model.path") if DEMO in training.models else None
     if made and not found_here(made):
         later = [note("", f"{DEMO} is made by the job: nothing was held against it.")]
     else:
         later = check.later(seen.config, facts)
-    return Look([*notes, *seen.findings, *unseen, *later], seen.config)
+    return Inspection([*notes, *seen.findings, *unseen, *later], seen.config)
 
 
 def _fetch(name: str) -> list[Finding]:

@@ -19,7 +19,7 @@ _ROLES = "actor_rollout_ref"  # of verl's reinforcement learning; other trainers
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """What was found, the resolved configuration, None where it could not be made, and what verl says of it itself."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -28,27 +28,27 @@ class Look:
     """Takes seconds of importing verl; where there are errors it would mostly say the same in other words."""
 
 
-def of_command(argv: Sequence[str], known: Mapping[str, Sequence[str]], facts: Facts) -> Look:
+def of_command(argv: Sequence[str], known: Mapping[str, Sequence[str]], facts: Facts) -> Inspection:
     """Look at the training that ``argv`` (python3 -m MODULE OVERRIDE…) starts; ``known`` are its release's choices."""
     _, _, module, *words = argv
     source = composition.source(module)
     if source is None:
-        return Look([note("", f"{module} has no configuration of Hydra's here: it is not looked at.")])
+        return Inspection([note("", f"{module} has no configuration of Hydra's here: it is not looked at.")])
     made = composition.compose(source, words)
     if made.config is None:
-        return Look(made.findings)
+        return Inspection(made.findings)
     values, unresolved = composition.resolved(made.config)
     config = Config(values)
     found = [*made.findings, *unresolved]
     if unresolved or not config.has(_ROLES):
-        return Look(found, None if unresolved else config)
+        return Inspection(found, None if unresolved else config)
     found += enum_values.a_rollout_is_chosen(config, known)
     found += enum_values.unknown_values(config, known, verl_validation.registered)
     found += enum_values.the_image_has_the_engine(config, facts)
     found += rules.judge(config, facts)
     if any(errors(found)):
-        return Look(found, config)
-    return Look(
+        return Inspection(found, config)
+    return Inspection(
         found, config, partial(verl_validation.findings, made.config, config, list(composition.keys(made.config)))
     )
 

@@ -34,7 +34,7 @@ class NotAdmitted(Exception):
     """A hello of a node that is not expected, or that is here already."""
 
 
-class Roll:
+class WorkerTable:
     """The workers by node number; by hand nobody knows their names before they come."""
 
     def __init__(self, hosts: Sequence[str], nodes: int) -> None:

@@ -14,13 +14,13 @@ from verl_node.control import messages
 from verl_node.control.authentication import prove
 from verl_node.control.channel import OWN_SIGNAL_GRACE_S, STRANGER_LIMIT, Channel, Message
 from verl_node.control.messages import Unreadable, count
-from verl_node.control.peers import NotAdmitted, Peer, Roll
+from verl_node.control.peers import NotAdmitted, Peer, WorkerTable
 from verl_node.control.session import Session
 from verl_node.control.unauthenticated import Strangers
 from verl_node.errors import BadSettings, ClusterLost, NodeEnded, NodeError
 from verl_node.network import address
 from verl_node.reporting.events import Event
-from verl_node.reporting.node_dirs import Traces
+from verl_node.reporting.node_dirs import NodeDirs
 from verl_node.reporting.verdict import Verdict
 from verl_node.settings.identity import Identity
 from verl_node.supervision.waiting import Deadline, until
@@ -44,7 +44,7 @@ class Peers:
         take_event: Callable[[Event], None],
         silence_s: float,
     ) -> None:
-        self.roll = Roll(hosts, nodes)
+        self.workers = WorkerTable(hosts, nodes)
         self.take_row: Callable[[Any], None] = lambda row: None  # of metrics.jsonl; set when there is a training
         self._token = token
         self._take_event = take_event
@@ -69,29 +69,29 @@ class Peers:
             with socket.socket(fileno=os.dup(server.fileno())) as again:
                 again.listen(_QUEUE)
 
-    async def all_here(self, deadline: Deadline, traces: Traces, images: Deadline) -> list[Identity]:
+    async def all_here(self, deadline: Deadline, traces: NodeDirs, images: Deadline) -> list[Identity]:
         """Wait for every worker's hello; return them by node number. Raises ClusterNotFormed naming who is missing.
 
         The deadline begins when the last of them has its image, for which they have until ``images``.
         """
 
         def here() -> bool:
-            absent = self.roll.absent()
+            absent = self.workers.absent()
             if absent and deadline.left_s() < _LOOK_S < images.left_s() and traces.bringing(absent):
                 deadline.restart()
             return not absent
 
         if not await until(here, deadline=deadline):
-            known = {number: traces.last_word(number) for number in self.roll.absent()}
+            known = {number: traces.last_word(number) for number in self.workers.absent()}
             told = {
                 number: f"never connected{word and f', its last line is: {word}'}" for number, word in known.items()
             }
-            raise self.roll.missing(told, deadline)
-        return [peer.identity for peer in self.roll.peers()]
+            raise self.workers.missing(told, deadline)
+        return [peer.identity for peer in self.workers.peers()]
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Send a message to every worker."""
-        for peer in self.roll.peers():
+        for peer in self.workers.peers():
             peer.session.send(kind, **fields)
 
     async def watch(self) -> None:
@@ -104,7 +104,7 @@ class Peers:
         """Tell every worker how the job ended, give them a moment to hear it, and hang up."""
         self._ending.set()
         self.tell("end", verdict=asdict(verdict))
-        told = [peer.session for peer in self.roll.peers()]
+        told = [peer.session for peer in self.workers.peers()]
         await until(lambda: all(session.delivered for session in told), deadline=Deadline(_GOODBYE_S), poll_s=0.05)
         for session in told:
             await session.close(0)
@@ -144,7 +144,7 @@ class Peers:
         if message is None:
             raise NotAdmitted(f"it said no hello: {channel.end}")
         if message.get("kind") == "resume":
-            peer = self.roll.returning(message)
+            peer = self.workers.returning(message)
             channel.send({"kind": "resumed", "received": peer.session.received})
             peer.session.attach(channel, count(message, "received"))
         elif self._ending.is_set():
@@ -158,7 +158,7 @@ class Peers:
                 self._note(peer.identity.host, "cluster", words)
 
         session = Session(self._silence_s, note)
-        peer = self.roll.admit(hello, session)
+        peer = self.workers.admit(hello, session)
         channel.send({"kind": "welcome", "node_id": peer.identity.node_id, "session": peer.key})
         session.attach(channel, 0)
         self._listening.add(asyncio.ensure_future(self._listen_to(peer)))
@@ -171,7 +171,7 @@ class Peers:
         except Unreadable as error:
             error.host = peer.identity.host
             self._report(error)
-        self.roll.strike(peer)
+        self.workers.strike(peer)
         await peer.session.close(0)
         await self._fail(peer, verdict)
 

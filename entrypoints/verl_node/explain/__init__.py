@@ -33,7 +33,7 @@ def explain(
     """
     deadline = None if limit_s is None else time.monotonic() + limit_s
     logs = [*sources.collect(paths), *sources.beside(beside)]
-    verdict = outcome.of(paths, logs)
+    verdict = outcome.find_verdict(paths, logs)
     table = rules.load()
     scanned = scan.files(logs, table, deadline=deadline, processes=processes)
     return choice.explanation(scanned, verdict, table, outcome.hosts(paths), failed=failed)

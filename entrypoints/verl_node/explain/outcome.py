@@ -46,7 +46,7 @@ class Verdict:
         return self.code in _SURE and not self.of_training
 
 
-def of(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
+def find_verdict(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
     """Return what the job says of its end; None where it says nothing."""
     for path in paths:
         told = _read_json(run_dir(path) / "result.json") if path.is_dir() else {}

@@ -108,6 +108,6 @@ PLATFORMS = {
 }
 
 
-def of(name: str) -> Platform:
+def find(name: str) -> Platform:
     """Return a platform by its name; a site's own, of which only slurm/platforms knows, is taken for the CPU's."""
     return PLATFORMS.get(name, PLATFORMS["cpu"])

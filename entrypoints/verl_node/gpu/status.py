@@ -51,11 +51,11 @@ class NoAnswer(Exception):
     """The driver's tool is missing or failed; the words are its own."""
 
 
-def of(platform: str, timeout_s: float) -> list[GpuState]:
+def read_status(platform: str, timeout_s: float) -> list[GpuState]:
     """Return the GPUs that this process may use. Raises NoAnswer."""
     if platform == "cuda":
         return _of_nvidia(timeout_s)
-    table = platforms.of(platform)
+    table = platforms.find(platform)
     usable = {Path(device).name for device in table.usable_devices()}
     return list(_of_amd(usable)) if table.use_files else []
 

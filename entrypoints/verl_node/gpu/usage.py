@@ -45,12 +45,12 @@ class Watch:
         return bool(seen)
 
 
-def of(platform: str, mask: str = "") -> list[Gpu]:
+def read_usage(platform: str, mask: str = "") -> list[Gpu]:
     """Return what each GPU does, none where there is none or its driver does not answer.
 
     With a ``mask``, numbers or UUIDs, only the GPUs that it names, in its order: drivers know nothing of masks.
     """
-    table = platforms.of(platform)
+    table = platforms.find(platform)
     if table.use_files:
         busy, used = table.use_files
         found = _from_files(busy, used, {Path(device).name for device in table.usable_devices()})
@@ -63,7 +63,7 @@ def of(platform: str, mask: str = "") -> list[Gpu]:
 
 def memory_bytes(platform: str) -> int | None:
     """Return the memory of the smallest GPU, None where there is none or its driver does not answer."""
-    table = platforms.of(platform)
+    table = platforms.find(platform)
     sizes = [_read(Path(file)) for file in glob(table.memory_files)] if table.memory_files else []
     if table.memory_command:
         sizes = [size << 20 for line in _answer(table.memory_command).split() if (size := _integer(line)) is not None]

@@ -23,7 +23,7 @@ def visible_devices(platform: str) -> int:
 
     Where none of those that are there may be opened, all count: the node's check says whose group is missing.
     """
-    table = platforms.of(platform)
+    table = platforms.find(platform)
     return len(table.usable_devices() or table.visible_devices())
 
 
@@ -53,7 +53,7 @@ def one_mask(environ: Mapping[str, str], *, platform: str, gpus: int, visible: i
     """
     clean = {name: value for name, value in environ.items() if name not in (*MASKS, *NOSET)}
     mask = kept(environ, gpus=gpus, visible=visible)
-    return {**clean, platforms.of(platform).mask(ray): mask} if mask else clean
+    return {**clean, platforms.find(platform).mask(ray): mask} if mask else clean
 
 
 def kept(environ: Mapping[str, str], *, gpus: int, visible: int) -> str:
@@ -86,7 +86,7 @@ def require_one(seen: Mapping[str, str], *, platform: str, gpus: int, ray: Versi
     A second mask is applied on top of the first and leaves fewer GPUs, or none; verl refuses it late, in other words.
     Raises CheckFailed.
     """
-    name = platforms.of(platform).mask(ray)
+    name = platforms.find(platform).mask(ray)
     if gpus == 0 or (list(seen) == [name] and len(set(seen[name].split(","))) == gpus):
         return
     told = _told(seen) or "no mask"

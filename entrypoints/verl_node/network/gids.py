@@ -32,7 +32,7 @@ class Gid:
         return 4 * (not self.version_2) + 2 * (not self.routed) + (self.address.ipv4_mapped is None)
 
 
-def of(port: Port) -> list[Gid]:
+def routable(port: Port) -> list[Gid]:
     """Return the used entries of a port that belong to an interface of this network namespace."""
     found = []
     for name in sorted((entry.name for entry in (port.folder / "gids").glob("*")), key=int):
@@ -53,7 +53,7 @@ def common(ports: Sequence[Port]) -> tuple[str, str]:
     """
     if not ports or ports[0].link != _ETHERNET:
         return "", "only RoCE has GIDs to choose from"
-    best = [_best(of(port)) for port in ports]
+    best = [_best(routable(port)) for port in ports]
     if not all(best):
         return "", "a port has no GID that belongs to an interface here"
     shared = set.intersection(*({gid.index for gid in each} for each in best))

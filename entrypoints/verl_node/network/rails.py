@@ -65,7 +65,7 @@ def _sift(ports: list[Port], left: list[tuple[str, str]], keeps: Callable[[Port]
 
 
 def _has_address(port: Port) -> bool:
-    return any(gid.routed for gid in gids.of(port))
+    return any(gid.routed for gid in gids.routable(port))
 
 
 def beside_gpu(port: Port, hcas: Hcas) -> bool:

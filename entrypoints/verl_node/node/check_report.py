@@ -17,7 +17,7 @@ from verl_node.training import run
 SILENT = "nodes.reported"
 
 
-class Examination:
+class ClusterCheck:
     """The reports of all nodes, judged together; where the checks are all that is wanted they become a table."""
 
     def __init__(self, node: Node, peers: Peers, plan: run.Plan | None) -> None:
@@ -30,10 +30,10 @@ class Examination:
         """Wait for every node's report, write checks.json, and judge. Raises CheckFailed or PermissionMissing."""
         await self._node.checking.done.wait()
         deadline = Deadline(DEEP_STOP_S if self._node.settings.doctor == "deep" else HARD_STOP_S)
-        await until(lambda: all(peer.report for peer in self._peers.roll.peers()), deadline=deadline, poll_s=0.05)
+        await until(lambda: all(peer.report for peer in self._peers.workers.peers()), deadline=deadline, poll_s=0.05)
         reports = [
             self._node.checking.report,
-            *(peer.report or _silent(peer.identity.host) for peer in self._peers.roll.peers()),
+            *(peer.report or _silent(peer.identity.host) for peer in self._peers.workers.peers()),
         ]
         keys = self._plan.training.keys if self._plan else {}
         model = next(iter(self._plan.training.models), "") if self._plan else ""
@@ -57,7 +57,7 @@ class Examination:
 
     def passed(self) -> Verdict:
         """Return the verdict of a doctor's visit that found nothing."""
-        count = 1 + len(self._peers.roll)
+        count = 1 + len(self._peers.workers)
         words = f"{self._asked} checks on {count} nodes found nothing that keeps a training from running."
         return Verdict(0, "self", "checks", self._node.host, words, "")
 

@@ -7,13 +7,13 @@ import asyncio
 from verl_node.control.server import Peers
 from verl_node.gpu import visible_devices
 from verl_node.node import banner
-from verl_node.node.check_report import Examination
+from verl_node.node.check_report import ClusterCheck
 from verl_node.node.node import Node
-from verl_node.node.training_run import Course
+from verl_node.node.training_run import TrainingRun
 from verl_node.ray_node import flags
 from verl_node.ray_node.driver import Driver
 from verl_node.ray_node.process import Ray, require_free
-from verl_node.reporting.node_dirs import Traces
+from verl_node.reporting.node_dirs import NodeDirs
 from verl_node.reporting.verdict import Verdict
 from verl_node.settings.identity import Identity, require_equal, require_own_addresses
 from verl_node.supervision.waiting import Deadline, unless
@@ -31,7 +31,7 @@ async def lead(node: Node) -> Verdict:
     node.farewell = peers.end
     await peers.listen(node.settings.head_ports.control)
     story = _Head(node, peers, plan)
-    watchers = [node.watch_checks(), peers.watch(), *(story.course.watchers() if story.course else ())]
+    watchers = [node.watch_checks(), peers.watch(), *(story.training_run.watchers() if story.training_run else ())]
     return await unless(*watchers, story=story.lead())
 
 
@@ -42,13 +42,13 @@ class _Head:
         self.journal = node.journal
         self.peers = peers
         self.training_env = plan.training.env if plan else {}
-        self.course = Course(node, peers, plan) if plan else None
+        self.training_run = TrainingRun(node, peers, plan) if plan else None
         self.join = Deadline(node.settings.join_timeout_s)
-        self.examination = Examination(node, peers, plan)
+        self.examination = ClusterCheck(node, peers, plan)
 
     async def lead(self) -> Verdict:
         ray = await Ray.prime(self.node.ray_environment("", self.training_env), host=self.node.host)
-        with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.roll.absent())} other nodes"):
+        with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.workers.absent())} other nodes"):
             await self._meet()
         banner.first_lines(self.settings, self.nodes)
         self.journal.phase = "head"
@@ -70,13 +70,13 @@ class _Head:
             await self._inspect(driver)
         ray.checked()
         self.peers.tell("checked")
-        if self.course is None:
+        if self.training_run is None:
             return await self._stay()
-        await self.course.prepare()
+        await self.training_run.prepare()
         if self.settings.doctor == "quick":
             return self.examination.passed()
         with self.journal.during("train"):
-            return await self.course.train(self.env)
+            return await self.training_run.train(self.env)
 
     async def _stay(self) -> Verdict:
         """Without a training a visit is over now, and a cluster is there until somebody ends it."""
@@ -90,11 +90,11 @@ class _Head:
     async def _meet(self) -> None:
         """Wait for every hello: nodes that do not fit together are found before Ray starts anywhere."""
         banner.join_line(self.settings, self.settings.own_address())
-        traces = Traces(self.settings.run_dir, self.settings.allocation.hosts)
+        traces = NodeDirs(self.settings.run_dir, self.settings.allocation.hosts)
         workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
         if self.settings.doctor:
             await self.examination.judge()
-        reached = "" if self.settings.given_address else self.peers.roll.reached_address()
+        reached = "" if self.settings.given_address else self.peers.workers.reached_address()
         own = reached or self.settings.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
@@ -128,7 +128,7 @@ class _Head:
                 for number, node in enumerate(self.nodes)
                 if alive.get(node.address) != node.gpus
             }
-            raise self.peers.roll.missing(absent, self.join)
+            raise self.peers.workers.missing(absent, self.join)
         self.peers.tell("formed")
 
     async def _inspect(self, driver: Driver) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from verl_node.checks.background import Checking
+from verl_node.checks.background import NodeChecks
 from verl_node.checks.node.memory import shared_bytes
 from verl_node.errors import NodeError
 from verl_node.gpu import platforms, usage, visible_devices
@@ -51,7 +51,7 @@ class Node:
         """
         try:
             self.ray_version = flags.supported(self.identity.ray)
-            self.checking = Checking(self.settings, self.gpus, self.journal)
+            self.checking = NodeChecks(self.settings, self.gpus, self.journal)
         except NodeError as error:
             self._refusal = error
 
@@ -108,7 +108,7 @@ class Node:
         """Return what the job's GPUs on this node do now."""
         platform = self.settings.platform
         visible = visible_devices.visible_devices(platform)
-        return usage.of(platform, visible_devices.kept(self.settings.environ, gpus=self.gpus, visible=visible))
+        return usage.read_usage(platform, visible_devices.kept(self.settings.environ, gpus=self.gpus, visible=visible))
 
     def folder(self) -> Path | None:
         """Return this node's folder in the run directory."""
@@ -138,4 +138,6 @@ class Node:
 
     def _offered_gpus(self) -> int:
         platform = self.settings.platform
-        return visible_devices.offered(self.settings.environ, platform=platform) or platforms.of(platform).declared_gpus
+        return (
+            visible_devices.offered(self.settings.environ, platform=platform) or platforms.find(platform).declared_gpus
+        )

@@ -18,11 +18,11 @@ from verl_node.supervision import stacks
 from verl_node.supervision.waiting import Deadline, until
 from verl_node.training import rollout, run
 from verl_node.training.checkpoint_watch import Saves
-from verl_node.training.metrics_writer import Steps
+from verl_node.training.metrics_writer import MetricsWriter
 from verl_node.training.rollout import RolloutImport
 
 
-class Course:
+class TrainingRun:
     """One training over all nodes."""
 
     def __init__(self, node: Node, peers: Peers, plan: run.Plan) -> None:
@@ -65,8 +65,8 @@ class Course:
         here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
         await prepare_child.run(here, settings.environ, journal=self.node.journal, deadline=deadline)
         self.peers.tell("prepare", argv=self.plan.prepare, rollout=imported)
-        if not await until(lambda: not self.peers.roll.without("prepared"), deadline=deadline):
-            late = ", ".join(self.peers.roll.without("prepared"))
+        if not await until(lambda: not self.peers.workers.without("prepared"), deadline=deadline):
+            late = ", ".join(self.peers.workers.without("prepared"))
             raise InputUnavailable(
                 f"Data and model were not ready on {late} after {deadline.timeout_s:.0f} s.",
                 fix="Look at those nodes' network and disk; VERLJOB_PREPARE_TIMEOUT_S gives them longer.",
@@ -84,7 +84,7 @@ class Course:
 
         gpus = Watch(self.node.gpu_use)
         rows = self.plan.run_dir / "metrics.jsonl"
-        steps = Steps(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
+        steps = MetricsWriter(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
         self.peers.take_row = steps.take
         hang = supervision_hang.watch(pace, self.node.journal.note, self._take_stacks)
         code = await run.run(self.plan, env, steps, gpus.follow(), hang)
@@ -98,5 +98,5 @@ class Course:
         assert folder is not None
         where = await stacks.write(folder / f"stacks-{number}.txt", self.node.settings.environ)
         kind = f"stacks-{number}"
-        await until(lambda: not self.peers.roll.without(kind), deadline=Deadline(stacks.TOGETHER_S))
+        await until(lambda: not self.peers.workers.without(kind), deadline=Deadline(stacks.TOGETHER_S))
         return f"{where}, and likewise on the other nodes"

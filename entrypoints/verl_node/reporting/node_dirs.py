@@ -16,7 +16,7 @@ def folder(run_dir: Path, number: int, host: str) -> Path:
     return run_dir / "nodes" / f"{number}-{host}"
 
 
-class Traces:
+class NodeDirs:
     """The folders of the nodes in the run directory; by hand, or where it is not shared, there is nothing in them."""
 
     def __init__(self, run_dir: Path | None, hosts: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ class Verdict:
         object.__setattr__(self, "failure_class", self.failure_class or default_class(self.code, self.stage))
 
     @classmethod
-    def of(cls, error: NodeError, *, stage: str, host: str) -> Verdict:
+    def from_error(cls, error: NodeError, *, stage: str, host: str) -> Verdict:
         """Return the verdict that an error stands for; ``stage`` and ``host`` hold unless the error knows better.
 
         The stage ``train`` is for how training itself ended, since its code may be any: what failed around it while it

@@ -17,7 +17,7 @@ from verl_node.training import metrics
 _POLL_S = 0.5
 
 
-class Steps:
+class MetricsWriter:
     """Follows verl's file logger, or its console lines where the release has no file logger (``file_log`` is None)."""
 
     def __init__(

@@ -18,7 +18,7 @@ from verl_node.supervision.child import Process
 from verl_node.supervision.waiting import unless
 from verl_node.training import derived_overrides, releases
 from verl_node.training import recipe as recipes
-from verl_node.training.metrics_writer import Steps
+from verl_node.training.metrics_writer import MetricsWriter
 from verl_node.training.recipe import Training
 from verl_node.training.releases import Release
 from verl_node.training.resume import continued
@@ -102,7 +102,7 @@ def _require_cpus(release: Release, cpus: int, gpus: int) -> None:
         )
 
 
-async def run(plan: Plan, env: Mapping[str, str], steps: Steps, *watchers: Coroutine[Any, Any, None]) -> int:
+async def run(plan: Plan, env: Mapping[str, str], steps: MetricsWriter, *watchers: Coroutine[Any, Any, None]) -> int:
     """Run it unless a watcher raises; return its exit code, 128 + n where signal n killed it.
 
     Its output is ours, line by line; the steps that verl logs become rows of metrics.jsonl.

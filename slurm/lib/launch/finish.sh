@@ -62,7 +62,7 @@ finish::report() {
     if finish::_told; then
         found=$VERLJOB_RUN_DIR/explanation
     elif [[ -n ${RUNDIR_READY:-} ]]; then
-        result::write "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
+        verdict::write_result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
     fi
     finish::_explain "$found"
     verdict::sentence

@@ -16,7 +16,7 @@ def gpus_are_visible(settings: Settings, gpus: int) -> Result:
 
     More may be there that are not the job's: Slurm's device cgroup closes them and leaves their nodes in place.
     """
-    platform = platforms.of(settings.platform)
+    platform = platforms.find(settings.platform)
     if not platform.devices or gpus == 0:
         return IDLE
     absent = [device for device in platform.control if not os.path.exists(device)]

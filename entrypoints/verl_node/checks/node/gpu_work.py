@@ -22,7 +22,7 @@ _FIX = "Exclude the node, and have the GPU looked at: sbatch --exclude."
 @check("slurm-container", limit_s=LIMIT_S, threshold=0.8, deep=True)
 def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
     """Every GPU multiplies matrices rightly, and none is much slower than the fastest of the node, or than its kind."""
-    if not platforms.of(settings.platform).devices or gpus == 0:
+    if not platforms.find(settings.platform).devices or gpus == 0:
         return IDLE
     told = _probe("compute")
     if isinstance(told, str):
@@ -42,7 +42,7 @@ def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
 @check("nccl", limit_s=LIMIT_S, threshold=0.4, deep=True)
 def gpus_sum_together(settings: Settings, gpus: int, least: float) -> Result:
     """NCCL or RCCL sums a tensor over all GPUs of the node, rightly, and as fast as their NVLink lets it."""
-    if not platforms.of(settings.platform).devices or gpus < 2:
+    if not platforms.find(settings.platform).devices or gpus < 2:
         return IDLE
     told = _probe("reduce")
     if isinstance(told, str):

@@ -33,7 +33,7 @@ def look(settings: Settings, gpus: int) -> list[GpuState]:
 
 @lru_cache(maxsize=1)
 def _look(platform: str) -> list[GpuState]:
-    return status.of(platform, TIMEOUT_S)
+    return status.read_status(platform, TIMEOUT_S)
 
 
 def _of_gpus(ask: Callable[..., Result]) -> Callable[..., Result]:
@@ -41,7 +41,7 @@ def _of_gpus(ask: Callable[..., Result]) -> Callable[..., Result]:
 
     @wraps(ask)
     def asked(settings: Settings, gpus: int, *threshold: float) -> Result:
-        if not platforms.of(settings.platform).devices or gpus == 0:
+        if not platforms.find(settings.platform).devices or gpus == 0:
             return IDLE
         try:
             return ask(settings, gpus, *threshold)
@@ -54,7 +54,7 @@ def _of_gpus(ask: Callable[..., Result]) -> Callable[..., Result]:
 @check("slurm-container", limit_s=TIMEOUT_S)
 def driver_answers(settings: Settings, gpus: int) -> Result:
     """The driver tells of as many GPUs as the job has on this node."""
-    if not platforms.of(settings.platform).devices or gpus == 0:
+    if not platforms.find(settings.platform).devices or gpus == 0:
         return IDLE
     fix = "Look at `dmesg` on that node for Xid or amdgpu errors; exclude it: sbatch --exclude."
     try:

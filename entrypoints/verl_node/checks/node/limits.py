@@ -32,7 +32,7 @@ def raise_open_files() -> None:
 def open_files_suffice(settings: Settings, gpus: int) -> Result:
     """The hard limit of open files, to which every node raises its own."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return _at_least(hard, platforms.of(settings.platform).open_files, "open files", "ulimit nofile", "fail")
+    return _at_least(hard, platforms.find(settings.platform).open_files, "open files", "ulimit nofile", "fail")
 
 
 @check("slurm-container", threshold=PROCESSES)
@@ -62,7 +62,7 @@ def _read(file: Path) -> str:
 @check("nccl")
 def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
     """No limit where GPUs talk over RDMA, which registers their buffers; on Ethernet alone a limit does no harm."""
-    if not platforms.of(settings.platform).locks_memory:
+    if not platforms.find(settings.platform).locks_memory:
         return OK
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY:
@@ -80,7 +80,11 @@ def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
 def memory_suffices(settings: Settings, gpus: int, gib_per_gpu: float) -> Result:
     """The job's memory holds a worker of verl a GPU: a partition's default may be a few GB."""
     wanted = gib_per_gpu * gpus * platforms.GIB
-    if settings.memory_bytes is None or settings.memory_bytes >= wanted or not platforms.of(settings.platform).devices:
+    if (
+        settings.memory_bytes is None
+        or settings.memory_bytes >= wanted
+        or not platforms.find(settings.platform).devices
+    ):
         return OK
     return Result(
         "warn",

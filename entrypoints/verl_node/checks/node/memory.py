@@ -15,7 +15,7 @@ from verl_node.settings.settings import Settings
 def shared_memory_is_large(settings: Settings, gpus: int) -> Result:
     """The size of /dev/shm, free or not."""
     size = shared_bytes()
-    least, wanted = platforms.of(settings.platform).shared
+    least, wanted = platforms.find(settings.platform).shared
     if size >= wanted:
         return OK
     seen = f"/dev/shm has {size / GIB:.1f} GiB, {wanted / GIB:.0f} GiB are wanted."  # noqa: S108  not a file of ours

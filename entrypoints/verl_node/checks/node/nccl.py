@@ -92,7 +92,7 @@ def _fits(port: Port, word: str, *, exact: bool) -> bool:
 
 
 def _wrong_gid(port: Port, index: int) -> str:
-    gid = next((gid for gid in gids.of(port) if gid.index == index), None)
+    gid = next((gid for gid in gids.routable(port) if gid.index == index), None)
     if gid is None:
         return f"{port.name} has no such entry of an interface here"
     if not gid.version_2:

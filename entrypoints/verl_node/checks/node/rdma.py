@@ -95,4 +95,4 @@ def nothing_falls_back_to_tcp(settings: Settings, gpus: int) -> Result:
 
 def _matters(settings: Settings, gpus: int) -> bool:
     """Whether GPUs of several nodes will talk to each other."""
-    return settings.allocation.nodes > 1 and gpus > 0 and bool(platforms.of(settings.platform).devices)
+    return settings.allocation.nodes > 1 and gpus > 0 and bool(platforms.find(settings.platform).devices)

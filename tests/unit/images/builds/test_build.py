@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from images.builds import build
-from images.builds.builder import Making
+from images.builds.builder import BuildRun
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.context import context, labels
@@ -52,7 +52,7 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
     facts = labels.build_labels("a:1", BASE, tmp_path)
-    making = Making(CPU, ENGINE, "a:1", BASE, ["n:1", "n:2"], tmp_path, facts, "docker")
+    making = BuildRun(CPU, ENGINE, "a:1", BASE, ["n:1", "n:2"], tmp_path, facts, "docker")
     argv = making.argv(["--secret", "id=pip,src=x", *labels.flags(facts)])
 
     assert argv == [

@@ -45,22 +45,22 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def known(file: Path, tmp_path: Path) -> Digests:
     """An index that knows the file."""
     index = Digests(tmp_path / "index", Clock())
-    index.of(str(file))
+    index.sha256(str(file))
     return index
 
 
 def of(path: Path, tmp_path: Path) -> str:
     """The digest by an index that knows nothing."""
-    return Digests(tmp_path / "nothing").of(str(path))
+    return Digests(tmp_path / "nothing").sha256(str(path))
 
 
 def test_what_did_not_change_is_not_read_again_by_this_process_nor_by_the_next(
     known: Digests, file: Path, tmp_path: Path, reads: list[str]
 ) -> None:
-    first = known.of(str(file))
+    first = known.sha256(str(file))
     known.keep()
 
-    assert Digests(tmp_path / "index", Clock()).of(str(file)) == first
+    assert Digests(tmp_path / "index", Clock()).sha256(str(file)) == first
     assert reads == []
 
 
@@ -126,27 +126,27 @@ def appended(file: Path) -> None:
 def test_another_content_is_never_taken_for_the_old_one(
     mutate: Callable[[Path], None], known: Digests, file: Path, tmp_path: Path
 ) -> None:
-    before = known.of(str(file))
+    before = known.sha256(str(file))
 
     mutate(file)
 
-    assert known.of(str(file)) == of(file, tmp_path) != before
+    assert known.sha256(str(file)) == of(file, tmp_path) != before
 
 
 def test_a_link_to_another_file_is_caught(known: Digests, file: Path, tmp_path: Path) -> None:
     other, link = file.with_name("other"), file.with_name("link")
     other.write_text(TWO)
     link.symlink_to(file.name)
-    before = known.of(str(link))
+    before = known.sha256(str(link))
     link.unlink()
     link.symlink_to(other.name)
 
-    assert known.of(str(link)) == of(other, tmp_path) != before
+    assert known.sha256(str(link)) == of(other, tmp_path) != before
 
 
 def test_a_chmod_has_the_file_read_again(known: Digests, file: Path, reads: list[str]) -> None:
     file.chmod(0o700)
-    known.of(str(file))
+    known.sha256(str(file))
 
     assert reads == [str(file)]
 
@@ -154,7 +154,7 @@ def test_a_chmod_has_the_file_read_again(known: Digests, file: Path, reads: list
 def test_a_file_that_was_changed_just_now_is_read_each_time(file: Path, tmp_path: Path, reads: list[str]) -> None:
     index = Digests(tmp_path / "index", Clock(0))
     for _ in range(3):
-        index.of(str(file))
+        index.sha256(str(file))
 
     assert reads == [str(file)] * 3
 
@@ -163,10 +163,10 @@ def test_an_edit_within_the_granule_of_the_files_time_is_caught(file: Path, tmp_
     """As on a file system that counts seconds: stat tells the same before and after."""
     frozen = file.stat()
     index = Digests(tmp_path / "index", lambda: frozen.st_ctime_ns + RACY_NS)
-    before = index.of(str(file), frozen)
+    before = index.sha256(str(file), frozen)
     file.write_text(TWO)
 
-    assert index.of(str(file), frozen) != before
+    assert index.sha256(str(file), frozen) != before
 
 
 def test_a_file_of_a_clock_that_is_set_back_since_is_not_remembered(
@@ -174,8 +174,8 @@ def test_a_file_of_a_clock_that_is_set_back_since_is_not_remembered(
 ) -> None:
     """Its times lie in the future, and the clock will reach them again."""
     index = Digests(tmp_path / "index", Clock(-3600 * 10**9))
-    index.of(str(file))
-    index.of(str(file))
+    index.sha256(str(file))
+    index.sha256(str(file))
 
     assert len(reads) == 2
 
@@ -185,7 +185,7 @@ def test_nothing_is_remembered_over_a_clock_that_is_set_back(
 ) -> None:
     known.keep()
 
-    Digests(tmp_path / "index", Clock(0)).of(str(file))
+    Digests(tmp_path / "index", Clock(0)).sha256(str(file))
 
     assert reads == [str(file)]
 
@@ -204,8 +204,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(
         return fstat(descriptor)
 
     monkeypatch.setattr(os, "fstat", edited)
-    index.of(str(file))
-    index.of(str(file))
+    index.sha256(str(file))
+    index.sha256(str(file))
 
     assert len(calls) == 4, "it was read twice"
 
@@ -218,7 +218,7 @@ def test_a_file_system_that_others_write_to_is_read_each_time(
     monkeypatch.setattr(digests, "IS_LOCAL", {})
     index = Digests(tmp_path / "index", Clock())
     for _ in range(2):
-        index.of(str(file))
+        index.sha256(str(file))
 
     assert len(reads) == 2
 
@@ -242,7 +242,7 @@ def test_a_paths_file_system_is_that_of_the_mount_it_lies_below(tmp_path: Path) 
 def test_an_index_that_is_cut_off_is_none(content: str, file: Path, tmp_path: Path, reads: list[str]) -> None:
     (tmp_path / "index").write_text(content)
 
-    Digests(tmp_path / "index", Clock()).of(str(file))
+    Digests(tmp_path / "index", Clock()).sha256(str(file))
 
     assert reads == [str(file)]
 
@@ -252,7 +252,7 @@ def test_an_index_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     index = Digests(tmp_path / "index", Clock())
     for name in "abc":
         (tmp_path / name).write_text(name)
-        index.of(str(tmp_path / name))
+        index.sha256(str(tmp_path / name))
     index.keep()
 
     assert list(Digests(tmp_path / "index", Clock())._known) == [str(tmp_path / name) for name in "bc"]

@@ -189,8 +189,8 @@ def test_registries_and_tags_come_by_comma(monkeypatch: pytest.MonkeyPatch) -> N
     catalog = Catalog.read()
     monkeypatch.setattr(push, "local", lambda reference: reference)
 
-    usual = push.Push.of(catalog.find("cpu"), catalog, "a.example/x/, b.example")
-    other = push.Push.of(catalog.find("cpu"), catalog, "a.example", image="mine:1", tags="dev,team")
+    usual = push.Push.from_flags(catalog.find("cpu"), catalog, "a.example/x/, b.example")
+    other = push.Push.from_flags(catalog.find("cpu"), catalog, "a.example", image="mine:1", tags="dev,team")
 
     assert usual.repositories == ["a.example/x/verl.cpu", "b.example/verl.cpu"]
     assert usual.tags == ["0.9.1-cpu", "latest"]

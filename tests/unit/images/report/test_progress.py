@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from images.errors import CommandFailed, ImageError
-from images.host.process import Running
+from images.host.process import Commands
 from images.report import progress
 from images.report.build_log import BuildLog
 
@@ -45,7 +45,7 @@ def test_several_builds_tell_each_step_once_with_the_images_name(capfd: pytest.C
 
 
 def test_on_a_terminal_every_image_has_a_row_with_what_it_is_at() -> None:
-    display = progress.Moving(["a:1", "b:1", "c:1"])
+    display = progress.LiveTable(["a:1", "b:1", "c:1"])
     feed(display, "a:1", STEP)
     display.end("b:1", "unchanged\nmore")
     screen = io.StringIO()
@@ -58,7 +58,7 @@ def test_on_a_terminal_every_image_has_a_row_with_what_it_is_at() -> None:
 
 def test_the_table_goes_to_the_terminal_and_leaves_the_verdicts(capfd: pytest.CaptureFixture[str]) -> None:
     screen = io.StringIO()
-    with progress.Moving(["a:1"], screen) as display:
+    with progress.LiveTable(["a:1"], screen) as display:
         display.end("a:1", "a:1: 1 of 2 steps ran\n  report r.txt")
 
     assert "1 of 2 steps ran" in screen.getvalue()
@@ -72,8 +72,8 @@ def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_where_nobody_watches_auto_is_plain() -> None:
-    assert type(progress.choose("auto", ["a:1"])) is progress.Whole
-    assert type(progress.choose("auto", ["a:1", "b:1"])) is progress.Lines
+    assert type(progress.choose("auto", ["a:1"])) is progress.PlainLog
+    assert type(progress.choose("auto", ["a:1", "b:1"])) is progress.StepLines
 
 
 def test_an_unknown_display_is_refused_with_those_that_there_are() -> None:
@@ -85,14 +85,14 @@ def test_every_line_is_handed_on_as_it_comes_and_a_failure_keeps_the_last() -> N
     heard: list[str] = []
 
     with pytest.raises(CommandFailed, match="ended with 3:\nout\nhello") as failed:
-        Running().watch(["sh", "-c", "echo out; echo $WHO >&2; exit 3"], {"WHO": "hello"}, heard.append)
+        Commands().watch(["sh", "-c", "echo out; echo $WHO >&2; exit 3"], {"WHO": "hello"}, heard.append)
 
     assert heard == ["out", "hello"]
     assert failed.value.code == 3
 
 
 def test_one_call_ends_all_that_is_under_way_and_what_begins_later() -> None:
-    running, began, begun = Running(), threading.Event(), time.monotonic()
+    running, began, begun = Commands(), threading.Event(), time.monotonic()
     failed: list[int] = []
 
     def watch() -> None:
@@ -120,7 +120,7 @@ def test_a_listener_that_fails_leaves_no_command_behind() -> None:
         raise ValueError(line)
 
     with pytest.raises(ValueError, match=r"\d"):
-        Running().watch(
+        Commands().watch(
             [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"], {}, listen
         )
     assert subprocess.run(["ps", "-p", str(pids[0])], capture_output=True, check=False).returncode == 1

@@ -152,7 +152,7 @@ def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
 ) -> None:
     for name in ("kfd", "renderD128", "renderD129"):
         (tmp_path / name).touch()
-    rocm = replace(platforms.of("rocm"), control=(str(tmp_path / "kfd"),), devices=str(tmp_path / "renderD*"))
+    rocm = replace(platforms.find("rocm"), control=(str(tmp_path / "kfd"),), devices=str(tmp_path / "renderD*"))
     monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
 
     assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cpu"), 8).severity == "idle"
@@ -166,7 +166,7 @@ def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
 def test_devices_that_a_cgroup_closes_are_the_neighbours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"nvidia{number}").touch()
-    cuda = replace(platforms.of("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
+    cuda = replace(platforms.find("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
     monkeypatch.setitem(platforms.PLATFORMS, "cuda", cuda)
     monkeypatch.setattr(os, "access", lambda path, _: path[-1] in "13")
 
@@ -183,7 +183,7 @@ def test_a_device_that_the_container_runtime_masks_is_not_there(
 ) -> None:
     (tmp_path / "nvidia0").touch()
     (tmp_path / "nvidia1").symlink_to(os.devnull)  # a mount of it looks the same to stat
-    cuda = replace(platforms.of("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
+    cuda = replace(platforms.find("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
     monkeypatch.setitem(platforms.PLATFORMS, "cuda", cuda)
 
     assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 1).severity == "ok"

@@ -179,7 +179,7 @@ class Amd:
                 xcp = root / f"drm/card{number - 127 + partition}/device/drm/renderD{number + partition}"
                 xcp.mkdir(parents=True)
                 (root / f"dev/renderD{number + partition}").touch()
-        rocm = replace(platforms.of("rocm"), devices=str(root / "dev/renderD*"), use_files=(str(root), str(root)))
+        rocm = replace(platforms.find("rocm"), devices=str(root / "dev/renderD*"), use_files=(str(root), str(root)))
         monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
         monkeypatch.setattr(platforms, "DRM", str(root / "drm/card[0-9]*/device"))
         monkeypatch.setattr(kfd, "NODES", root / "kfd")
@@ -252,10 +252,10 @@ def test_cards_that_were_not_given_to_the_job_do_not_count(amd: Amd) -> None:
 
 
 def test_partitions_that_an_mi300x_could_be_split_into_are_no_gpus(amd: Amd) -> None:
-    assert visible_devices.visible_devices("rocm") == len(status.of("rocm", 1.0)) == 2
+    assert visible_devices.visible_devices("rocm") == len(status.read_status("rocm", 1.0)) == 2
 
     amd.node(4, "gfx_target_version 90402", "drm_render_minor 129")  # now it is split
-    assert visible_devices.visible_devices("rocm") == len(status.of("rocm", 1.0)) == 3
+    assert visible_devices.visible_devices("rocm") == len(status.read_status("rocm", 1.0)) == 3
 
 
 def test_cards_come_in_the_order_in_which_a_mask_numbers_them(amd: Amd) -> None:
@@ -270,7 +270,7 @@ def test_each_half_of_an_mi250_is_a_gpu(amd: Amd) -> None:
     for place, number in enumerate((160, 161), start=14):
         amd.card(number, place, "gfx_target_version 90010", "AMD Instinct MI250X / MI250")
 
-    found = status.of("rocm", 1.0)
+    found = status.read_status("rocm", 1.0)
     assert [gpu.architecture for gpu in found] == ["gfx942", "gfx942", "gfx90a", "gfx90a"]
 
 

@@ -204,7 +204,7 @@ def test_what_is_known_ends_at_once() -> None:
             with pytest.raises(Exception, match="It has no model") as failed:
                 await asyncio.wait_for(head.peers.watch(), 2)
             assert vars(failed.value)["host"] == "n1"
-            assert len(head.peers.roll) == 0
+            assert len(head.peers.workers) == 0
             other = await join(head.port, 60.0, number=2)
             ending = asyncio.ensure_future(head.peers.end(verdict))
             message = await asyncio.wait_for(other.receive(), 2)

@@ -427,7 +427,7 @@ def test_the_class_of_a_verdict_is_a_field_and_that_of_an_older_one_follows_from
     told = {"code": 75, "stage": "join", "host": "n1", "cause": "It is late.", "fix": "", **given}
     (tmp_path / "result.json").write_text(json.dumps(told))
 
-    found = outcome.of([tmp_path], [])
+    found = outcome.find_verdict([tmp_path], [])
 
     assert found
     assert found.kind == wanted

@@ -24,7 +24,7 @@ def test_nvidia_gpus_are_read_in_percent_and_bytes(tmp_path: Path, monkeypatch: 
         tmp_path,
         f'[ "$1" = "{asked}" ] && echo "GPU-1a2b, 100, 3699" && echo "GPU-3c4d, 0, 0" && echo "GPU-3c5e, [N/A], [N/A]"',
     )
-    assert usage.of("cuda") == [
+    assert usage.read_usage("cuda") == [
         {"utilisation_percent": 100, "memory_used_bytes": 3699 * 1024 * 1024},
         {"utilisation_percent": 0, "memory_used_bytes": 0},
         {"utilisation_percent": None, "memory_used_bytes": None},
@@ -39,7 +39,7 @@ def test_only_the_gpus_that_a_mask_names_count_since_the_driver_tells_of_all(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     fake(tmp_path, 'echo "GPU-1a2b, 100, 3699" && echo "GPU-3c4d, 0, 0" && echo "GPU-3c5e, [N/A], [N/A]"')
-    assert [gpu["utilisation_percent"] for gpu in usage.of("cuda", mask)] == percents
+    assert [gpu["utilisation_percent"] for gpu in usage.read_usage("cuda", mask)] == percents
 
 
 def test_a_row_has_the_mean_use_and_the_most_memory_since_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +72,10 @@ def test_where_no_gpu_tells_nobody_goes_on_looking() -> None:
 
 def test_a_node_without_gpus_or_with_a_broken_driver_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert usage.of("cuda") == []
+    assert usage.read_usage("cuda") == []
     fake(tmp_path, 'echo "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."; exit 9')
-    assert usage.of("cuda") == []
-    assert usage.of("rocm") == usage.of("cpu") == []
+    assert usage.read_usage("cuda") == []
+    assert usage.read_usage("rocm") == usage.read_usage("cpu") == []
 
 
 def test_amd_gpus_are_read_from_the_kernels_files_in_the_order_of_their_cards(
@@ -99,9 +99,9 @@ def test_amd_gpus_are_read_from_the_kernels_files_in_the_order_of_their_cards(
         (device / "gpu_busy_percent").write_text(busy)
         (device / "mem_info_vram_used").write_text(used)
     (tmp_path / "card0" / "device").mkdir(parents=True)  # the board's own display has neither file
-    assert usage.of("rocm") == [
+    assert usage.read_usage("rocm") == [
         {"utilisation_percent": 93, "memory_used_bytes": 206158430208},
         {"utilisation_percent": None, "memory_used_bytes": 1},
         {"utilisation_percent": 7, "memory_used_bytes": 2048},
     ]
-    assert usage.of("rocm", "2") == [{"utilisation_percent": 7, "memory_used_bytes": 2048}]
+    assert usage.read_usage("rocm", "2") == [{"utilisation_percent": 7, "memory_used_bytes": 2048}]

@@ -19,7 +19,7 @@ from verl_node.reporting import events, files, node_dirs
 from verl_node.reporting.verdict import write_by_rename
 from verl_node.settings.settings import Settings
 from verl_node.training import checkpoints, metrics
-from verl_node.training.metrics_writer import Steps
+from verl_node.training.metrics_writer import MetricsWriter
 from verl_node.training.resume import continued
 
 from tests.support.attacker import NEEDS_ROOT, UID, attack
@@ -57,7 +57,7 @@ def journal(folder: Path) -> None:
 
 
 def rows(folder: Path) -> None:
-    Steps(folder / "metrics.jsonl", "n1", Watch(list), None, lambda _: None).take({"step": 1})
+    MetricsWriter(folder / "metrics.jsonl", "n1", Watch(list), None, lambda _: None).take({"step": 1})
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
@@ -100,7 +100,7 @@ def test_no_read_follows_a_link_or_waits_for_a_fifo(folder: Path, plant: str) ->
     for read in (lambda: metrics.new_records(folder / "verl.jsonl", 0), lambda: files.read(folder / "expires")):
         with pytest.raises(OSError, match=r"is no regular file|symbolic links"):
             read()
-    assert node_dirs.Traces(folder, ["n1"]).last_word(0) == ""
+    assert node_dirs.NodeDirs(folder, ["n1"]).last_word(0) == ""
 
 
 def test_only_so_much_of_a_file_is_read(tmp_path: Path) -> None:

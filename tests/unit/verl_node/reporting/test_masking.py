@@ -20,7 +20,7 @@ import pytest
 from verl_node.reporting import masking
 from verl_node.reporting.control_characters import printable
 from verl_node.reporting.events import Journal, to_file
-from verl_node.reporting.node_dirs import Traces
+from verl_node.reporting.node_dirs import NodeDirs
 from verl_node.reporting.verdict import Verdict, write_by_rename
 from verl_node.settings.settings import Settings
 from verl_node.supervision import child as supervision_child
@@ -257,7 +257,7 @@ def test_the_last_word_of_a_node_shows_no_part_of_a_secret(secret: str, tmp_path
     for size in (200, 4096, 8192):
         for after in range(size - len(secret) - 3, size + 3):
             (folder / "node.log").write_text(f"x\n{BEFORE * 900}{secret}{(AFTER * 900)[:after]}")
-            said = Traces(tmp_path, ["n1", "n2"]).last_word(1)
+            said = NodeDirs(tmp_path, ["n1", "n2"]).last_word(1)
             assert said
             assert not parts(secret) & parts(said), after
 

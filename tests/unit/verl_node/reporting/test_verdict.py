@@ -9,7 +9,7 @@ from verl_node.reporting.verdict import Verdict, save_result, save_verdict
 
 def test_a_verdict_is_a_line_a_key_whatever_its_words(tmp_path: Path) -> None:
     error = ClusterLost("It ended:\nx=1\n  no more.", fix="Look.", host="n2")
-    verdict = Verdict.of(error, stage="train", host="n1")
+    verdict = Verdict.from_error(error, stage="train", host="n1")
 
     assert save_verdict(verdict, [tmp_path / "out"]) == []
     assert (tmp_path / "out" / "verdict").read_text() == (
@@ -20,7 +20,7 @@ def test_a_verdict_is_a_line_a_key_whatever_its_words(tmp_path: Path) -> None:
 
 def test_a_verdict_that_cannot_be_written_in_one_place_is_written_in_the_others(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    verdict = Verdict.of(EndedFromOutside("TERM.", fix="Look."), stage="train", host="n1")
+    verdict = Verdict.from_error(EndedFromOutside("TERM.", fix="Look."), stage="train", host="n1")
 
     (problem,) = save_verdict(verdict, [tmp_path / "file", tmp_path / "good"])
     assert str(tmp_path / "file") in problem
@@ -44,8 +44,8 @@ def test_the_result_has_the_fields_of_the_contract(tmp_path: Path) -> None:
 def test_the_class_is_the_errors_own_else_that_of_code_and_stage() -> None:
     own = ClusterLost("It ran out of memory.", fix="Give more.", failure_class="memory")
 
-    assert Verdict.of(own, stage="train", host="n1").failure_class == "memory"
-    assert Verdict.of(own, stage="train", host="n1").error().failure_class == "memory"
-    assert Verdict.of(ClusterLost("x", fix=""), stage="join", host="n1").failure_class == "ray-gcs"
+    assert Verdict.from_error(own, stage="train", host="n1").failure_class == "memory"
+    assert Verdict.from_error(own, stage="train", host="n1").error().failure_class == "memory"
+    assert Verdict.from_error(ClusterLost("x", fix=""), stage="join", host="n1").failure_class == "ray-gcs"
     assert Verdict.of_training(7, host="n1").failure_class == "unknown"
     assert Verdict.of_training(0, host="n1").failure_class == "none"
