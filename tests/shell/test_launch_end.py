@@ -227,7 +227,8 @@ def test_result_json_is_written_where_no_node_wrote_it(rig: Rig) -> None:
 
     result = json.loads((rig.run_dir / "result.json").read_text())
     assert result == {
-        "code": 66, "attempt": 1, "stage": "train", "host": "n1", "cause": 'no "model" in C:\\\\x', "fix": "",
+        "code": 66, "attempt": 1, "stage": "train", "host": "n1", "class": "unknown",
+        "cause": 'no "model" in C:\\\\x', "fix": "",
         "phases": {}, "nodes": ["n1", "n2"],
     }  # fmt: skip
 

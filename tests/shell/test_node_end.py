@@ -26,6 +26,7 @@ def test_the_heads_verdict_is_filed_and_its_code_is_node_shs(rig: Rig) -> None:
         "origin": "self",
         "stage": "train",
         "host": "n1",
+        "class": "unknown",  # of an image that writes none
         "cause": "as the test says",
         "fix": "",
     }
