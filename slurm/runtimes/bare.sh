@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
 # No container, for sites without them: VERLJOB_IMAGE is the folder of a Python environment, on every node or shared by
 # all, and the checkout's entrypoints/ runs in it, inside the step. Slurm's limits hold, and there are no others.
+# Sets: BARE_PACKAGES, BARE_PLACE, IMAGE_ID, ORPHANS, ORPHANS_PARENT, RUNTIME_ARGV, RUNTIME_SAID.
 
 # What Ray's sockets leave of the 107 bytes of a path (verl_node/ray_node/flags.py).
 readonly BARE_TEMPORARY_BYTES=43

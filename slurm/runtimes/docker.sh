@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
 # Docker. Its containers belong to dockerd, outside Slurm's cgroup: everything is limited here.
+# Sets: OCI_CLIENT, RUNTIME_ARGV.
 OCI_CLIENT=docker
 # shellcheck source=slurm/lib/runtime/oci.sh
 source "$VERLJOB_HOME/slurm/lib/runtime/oci.sh"

@@ -1,6 +1,8 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
 # Podman. It has no daemon: an account's containers are its own processes, and with --cgroups=disabled (which takes crun)
 # they stay in the step's cgroup, where Slurm's limits hold for them and Slurm ends what is left.
+# Sets: CONMON_BUSY, CONMON_INIT, CONMON_OTHERS, CONMON_PID, OCI_CLIENT, PODMAN_IMAGES, PODMAN_PAUSE, PODMAN_SCRATCH,
+#   RUNTIME_ARGV, RUNTIME_SAID, USER.
 OCI_CLIENT=podman
 # shellcheck source=slurm/lib/runtime/oci.sh
 source "$VERLJOB_HOME/slurm/lib/runtime/oci.sh"

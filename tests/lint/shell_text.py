@@ -96,3 +96,50 @@ def used(expression: str, associative: set[str]) -> Iterator[str]:
     for name in re.findall(rf"\$[#?!$]|\$?\d+\b|BASH_REMATCH\[\d\]|\$?{NAME}", expression):
         if not re.fullmatch(r"\d+", name):
             yield name.removeprefix("$")
+
+
+QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
+ASSIGNED = re.compile(rf"(?<![\w$./:=-])({NAME})(?:\[[^]\n]*\])?\+?=(?!=)")
+READ = re.compile(rf"\b(?:printf -v|read(?: -\w+(?: [\w\"'.]+(?= -))?)*|mapfile -t|exec \{{)\s*((?:{NAME}[ \t]*)+)")
+EXPORTED = re.compile(r"\b(?:export|declare -g\w*)\s+([^\n;&|]*)")
+CONSTANTS = re.compile(r"\breadonly\b([^\n;&|]*)")
+DESCRIPTOR = re.compile(r"\bexec (\d)[<>]+(?!&-)")
+SETS = re.compile(r"^# Sets: (.*(?:\n#   .*)*)$", re.MULTILINE)
+HOLDS = re.compile(r"^# Descriptors: (.*)$", re.MULTILINE)
+
+
+def globals_set(path: str, text: str) -> set[str]:
+    """The variables in capitals that a library assigns for others, without its constants.
+
+    An assignment before a command's name is that command's alone.
+    """
+    found: set[str] = set()
+    for scope in scopes(path, text):
+        code = QUOTED.sub("''", scope.text)
+        names = {name for one in READ.finditer(code) for name in one[1].split()}
+        names |= {one[1] for one in ASSIGNED.finditer(code) if not _before_a_command(code, one.end())}
+        for one in EXPORTED.finditer(code):
+            names |= set(re.findall(rf"(?:^|\s)({NAME})(?=[ =]|$)", one[1]))
+        found |= {name for name in names if re.fullmatch("[A-Z][A-Z0-9_]+", name)} - scope.local
+    constants = " ".join(CONSTANTS.findall(QUOTED.sub("''", without_comments(text))))
+    return found - set(re.findall(rf"(?<=\s)({NAME})(?=[ =]|$)", constants)) - {"IFS", "LC_ALL"}
+
+
+def _before_a_command(code: str, at: int) -> bool:
+    """Whether an assignment whose value begins at ``at`` is for the command behind it alone."""
+    at += len(word(code, at))
+    while another := re.match(rf"[ \t]+{NAME}(?:\[[^]\n]*\])?\+?=", code[at:]):
+        at += another.end()
+        at += len(word(code, at))
+    return bool(re.match(r"[ \t]+(?:\\\n\s*)?[^\s&|;)}#\\]", code[at:]))
+
+
+def descriptors_held(text: str) -> set[str]:
+    """The descriptors by number that a library opens in its shell."""
+    return set(DESCRIPTOR.findall(without_comments(text)))
+
+
+def header(text: str) -> tuple[set[str], set[str]]:
+    """What the header of a library names: its variables, its descriptors."""
+    sets, holds = SETS.search(text), HOLDS.search(text)
+    return set(re.findall(NAME, sets[1])) if sets else set(), set(re.findall(r"\b\d\b", holds[1])) if holds else set()

@@ -12,6 +12,7 @@ import pytest
 
 from images.catalog.catalog import Catalog
 from images.context import render
+from tests.lint import shell_text
 from tests.support.paths import CHECKOUT
 
 TOOLS = Path(sys.executable).parent
@@ -96,3 +97,16 @@ def test_every_function_of_a_library_that_is_called_is_defined() -> None:
 
     assert len(defined) > 200
     assert set(CALLED.findall(code)) - defined == set()
+
+
+LIBRARIES = sorted([*(CHECKOUT / "slurm" / "lib").rglob("*.sh"), *(CHECKOUT / "slurm" / "runtimes").glob("*.sh")])
+
+
+@pytest.mark.parametrize("path", LIBRARIES, ids=lambda path: str(path.relative_to(CHECKOUT / "slurm")))
+def test_the_header_of_a_library_lists_its_globals_and_descriptors(path: Path) -> None:
+    text = path.read_text()
+
+    assert shell_text.header(text) == (
+        shell_text.globals_set(str(path), text),
+        shell_text.descriptors_held(text),
+    ), "the lines `# Sets:` and `# Descriptors:` at its top"

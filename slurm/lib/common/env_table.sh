@@ -2,6 +2,7 @@
 # Reads slurm/platforms/*.env and slurm/profiles/*.env: data, never run. A lower-case name is a setting of how the
 # container starts, an upper-case one a variable in it. Who comes first wins: the user's own export, then the profile,
 # then the platform.
+# Sets: TABLE, TABLE_DEMANDED, TABLE_ENV.
 
 declare -gA TABLE=()         # setting -> value
 declare -ga TABLE_ENV=()     # names of the container's variables

@@ -5,6 +5,9 @@
 # All accounts write to one sticky folder, so nothing in it is trusted: a job locks only what it has just made, no entry
 # is opened that is no folder (a FIFO would hang), and a name is matched before it is counted with. No lock is shared:
 # a stranger can occupy blocks, and not keep a job waiting. Descriptor 7 holds the block, 5 is for a look at another's.
+# Sets: PORTS_BLOCK, PORTS_BUSY, PORTS_CONTESTED, PORTS_FIRST, PORTS_HIGH, PORTS_LAST, PORTS_LOOKED, PORTS_LOW,
+#   PORTS_OTHERS.
+# Descriptors: 7 the lock of the port block, 5 a folder that is looked at.
 
 # Sites with a private /tmp for each job name a folder here that all jobs of a node see.
 : "${VERLJOB_PORTS_FOLDER:=/tmp/verljob-ports}"

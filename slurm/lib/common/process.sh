@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
 # Waiting for a child while signals may come. ENDING is the value of SECONDS when somebody asked the script to end, and
 # empty until then; the scripts' traps set it.
+# Sets: NOW_MS, PROCESS_CODE, PROCESS_RUNNING.
 
 # usage: process::await PID GRACE_S [LOOK]
 # Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1 when the script was asked to end and the

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
 # Verdicts: how a launch or a node ended, read by people, by launch.sh and by the next job. See docs/flow.md.
+# Sets: VERDICT, VERDICT_NODE.
 
 # code, origin, stage, host, class, cause, fix. The origin says who ended this node: `self`; `signal`, of which it was told; or
 # `outside`, when it only found its container or another node ended from outside: launch.sh may know by whom.

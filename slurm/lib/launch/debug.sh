@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
 # `launch.sh --debug [legacy] RECIPE …`, or VERLJOB_DEBUG: Ray's debugger, which listens for anybody who reaches the node.
+# Sets: DEBUG_WORDS, VERLJOB_DEBUG.
 
 # usage: debug::choose ARGUMENT...
 # Exports VERLJOB_DEBUG and sets DEBUG_WORDS, how many of the arguments were its own.

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Ends launch.sh: chooses the job's verdict among the nodes', writes result.json, prints the explanation and the verdict.
+# Sets: STEP_FAULT, VERDICT.
 
 finish::judge() {
     local silent

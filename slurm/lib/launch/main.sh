@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # launch.sh, once it has found its checkout: from the arguments to one srun and the verdict.
+# Sets: VERLJOB_HEAD_NODE, VERLJOB_HEAD_PORTS, VERLJOB_IMAGE, VERLJOB_NODELIST_HOSTS, VERLJOB_PLATFORM, VERLJOB_PORTS,
+#   VERLJOB_PORTS_FOLDER, VERLJOB_PORT_RANGE, VERLJOB_PROFILE, VERLJOB_RECIPE, VERLJOB_RUNTIME.
 
 for name in \
     common/{log,ownership,verdict,process,env_table,ports} \

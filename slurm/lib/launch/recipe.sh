@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
 # Chooses the recipe and reads its platform; verl_node reads the rest.
+# Sets: OVERRIDES, RECIPE, RECIPE_ACCELERATOR, RECIPE_NAME, RECIPE_PLATFORM, VERLJOB_DOCTOR, VERLJOB_JOIN_TIMEOUT_S.
 
 readonly RECIPE_DEFAULT=gsm8k_ppo
 # A doctor waits no longer than this for nodes that have their image.

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets and reads is shared with the other libraries
 # Attempts of a job: the notice before its time limit, and whether it starts again.
 # Slurm requeues after a node's failure and a preemption, but on no exit code. See docs/resume.md.
+# Sets: JOB_RECORD, REQUEUE_AGAIN, REQUEUE_WITHOUT, RUNDIR_SPEAKER, STAGE, VERLJOB_ATTEMPTS, VERLJOB_SAVE_TIMEOUT_S.
 
 readonly REQUEUE_ENDING_S=30 # of the job's last seconds: verl_node/training/run.py keeps the same
 readonly REQUEUE_WITHOUT_PROGRESS=3

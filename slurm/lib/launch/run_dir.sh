@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
 # The run directory: made by launch.sh, at the same path on every node.
+# Sets: RUNDIR_JOB, RUNDIR_NAMED, RUNDIR_READY, RUNDIR_SPEAKER, VERLJOB_ATTEMPT, VERLJOB_CHECKPOINTS,
+#   VERLJOB_OVERRIDES, VERLJOB_OVERRIDES_FILE, VERLJOB_RUN_DIR.
 
 # usage: run_dir::make
 # Sets and exports VERLJOB_ATTEMPT (1 at first, one more after each requeue), VERLJOB_RUN_DIR and VERLJOB_CHECKPOINTS,

@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
 # The srun of the job: one task on every node.
+# Sets: ENDING, SRUN_ARGV, STEP_CODE, STEP_GIVEN_UP, STEP_SILENT, STEP_TALK_UNTIL, VERLJOB_LAUNCH_PID, VERLJOB_TOKEN.
+# Descriptors: 8 the output of srun.
 
 # How long after TERM srun may take: every node.sh ends within 5 s, Slurm kills what is left after KillWait (30 s).
 readonly STEP_GRACE_S=20

@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
 # Watches the srun of the job: which nodes have ended, and which should have.
+# Sets: STEP_ASKED, STEP_FAULT, STEP_HEAD_VERDICT, STEP_HEARD, STEP_HEARD_AT, STEP_STOPPED, STEP_TIMES.
+# Descriptors: 4 the verdicts that the listener heard.
 
 # Seconds after the first node.sh has ended: then the others are asked to end, and then they are taken for lost. A job
 # that ended well gives the others time to keep their logs (node/ray_logs.sh).

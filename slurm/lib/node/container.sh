@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Runs the container in the foreground.
+# Sets: CONTAINER_CLIENT, VERLJOB_CONTAINER_BEGAN_MS.
 
 # Starts the container and waits for its end; its exit code is this function's.
 container::run() {

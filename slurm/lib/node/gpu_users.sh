@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # Finds the processes that hold memory of the job's GPUs, from the drivers on the host.
+# Sets: HOLDERS.
 
 declare -ga HOLDERS=()
 # From here on somebody else's memory on a GPU keeps vLLM from starting; a driver's own share is smaller.

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Checks of the host, which a container with its own processes cannot make: who holds a GPU, what the kernel said of it,
 # whose Ray is still there. verl_node puts them beside its own (verl_node/checks/node/host.py).
+# Sets: HOLDERS, HOSTCHECK_ANSWERS, HOSTCHECK_BEGAN, HOSTCHECK_LOG.
 
 readonly HOSTCHECK_LIMIT_S=3
 # NVIDIA's "XID Errors" catalogue: those after which a GPU wants a reset, a reboot or a technician.

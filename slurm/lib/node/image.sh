@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Brings VERLJOB_IMAGE to this node: by a path (an archive, an environment's folder), from a registry, or what the node
 # has. It is never built here.
+# Sets: VERLJOB_IMAGE, VERLJOB_IMAGE_DIGEST, VERLJOB_IMAGE_MS.
 
 # usage: image::is_path
 # A path begins with / or ./ and every other name is a registry's or the engine's, whatever file has that name too.

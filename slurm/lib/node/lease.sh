@@ -2,6 +2,8 @@
 # The lease of a node's container and its answer. Whoever reads the lease in the container sees end of file when this
 # shell is gone, however it went, and misses its signs when it is stopped. The supervisor in the container answers into
 # a FIFO of its own, so that one which is stopped or frozen, or whose engine no longer tells of its end, is given up.
+# Sets: LEASE_CORES, LEASE_LOST, LEASE_SILENT, LEASE_STALL_S, LEASE_STOPPED.
+# Descriptors: 9 the lease, 8 the container's sign of life.
 
 # VERLJOB_STALL_S seconds without a sign, or stopped by what /proc says, come before that. Without a sign it takes longer on a node that
 # has more than this many tasks ready to run for each core (supervision/load.py says where the number is from), up to sixteen times as long.

@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
 # node.sh: its log, its exit, and the cleanup after it was killed.
+# Sets: ENDING, NODE_FOLDER, NODE_LOG_WRITER.
+# Descriptors: 3 srun's stderr, for the verdict; 1 node.log and the output.
 
 for name in \
     common/{log,ownership,verdict,process,env_table,ports} \

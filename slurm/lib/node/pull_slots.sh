@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Turns at the registry: at most VERLJOB_PULLS nodes of a job pull at once. A turn is a folder in the run directory, since
 # that is made by one node alone on any file system; where the nodes do not share one, nobody waits.
+# Sets: TURN.
 
 TURN=''
 

@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
 # The job's node-local folder: 0700, locked while its node.sh lives, gone afterwards.
+# Sets: FOLDER_FRESH, LOCAL, LOCAL_TOKEN.
+# Descriptors: 4 the lock of the job's folder.
 
 # Ray's logs and sockets, and what verl's workers leave in /tmp, take about this much in a job of minutes.
 readonly FOLDER_LEAST_KIB=65536

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Values that never appear in a command, an environment that the engine shows, or anything that is written: they travel
 # in a file, 0600, and are masked in what is kept.
+# Sets: SECRET_NAMES.
 
 readonly SECRETS_ALWAYS=' HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY SWANLAB_API_KEY MLFLOW_TRACKING_TOKEN
  MLFLOW_TRACKING_PASSWORD AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN OPENAI_API_KEY GITHUB_TOKEN '

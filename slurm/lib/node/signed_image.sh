@@ -1,6 +1,8 @@
 # shellcheck shell=bash disable=SC2153 # HOST is launch.sh's or node.sh's
 # VERLJOB_REQUIRE_SIGNATURE, a public key: launch.sh has cosign verify VERLJOB_IMAGE on the first node, and every node runs
 # the digest that was verified, or ends with 77. cosign asks the image's registry and no transparency log.
+# Sets: HTTP_PROXY, SIGNED_IMAGE_CODE, SIGNED_IMAGE_COSIGN, SIGNED_IMAGE_DIGEST, SIGNED_IMAGE_DIGESTS,
+#   SIGNED_IMAGE_HOST, SIGNED_IMAGE_NAME, SIGNED_IMAGE_WORDS, VERLJOB_IMAGE.
 
 # Seconds that cosign may take, with its own retries of a registry that does not answer.
 readonly SIGNED_IMAGE_LIMIT_S=60

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the frame
 # Docker and those made after it: asking the engine, its images and its containers. OCI_CLIENT is the command.
+# Sets: IMAGE_ID, OCI_ANSWER, RUNTIME_ARGV, RUNTIME_DIGESTS, RUNTIME_SAID.
 
 # Seconds that the engine may take to answer anything but a pull or a load.
 readonly OCI_TIMEOUT_S=60

@@ -12,6 +12,7 @@
 #
 # For images that must be signed it also answers: digests IMAGE sets RUNTIME_DIGESTS, what registries call the image by.
 # What returns 1 says why in RUNTIME_SAID.
+# Sets: RUNTIME_SAID.
 RUNTIME_SAID=''
 
 # What a runtime may leave open, as it is said at the start.

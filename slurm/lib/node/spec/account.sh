@@ -1,5 +1,6 @@
 # shellcheck shell=bash
 # The user of the container: the submitting account with all its groups, with passwd and group entries.
+# Sets: ACCOUNT_GIDS, HOME, LOGNAME, USER.
 
 declare -ga ACCOUNT_GIDS=()
 

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by the runtime; HOST is node.sh's
 # Describes the container of a node; the runtime makes a command of it.
+# Sets: CONTAINER_IMAGE, CONTAINER_LABELS, CONTAINER_NAME, LOCAL, TABLE, VERLJOB_CONTAINER_BEGAN_MS.
 
 # Sets everything that runtime::start_argv reads. CONTAINER_… are this toolkit's words, no runtime's.
 container_spec::make() {

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
 # The devices of the step, by physical identity: the container sees these and no others, so it needs no mask of GPUs.
+# Sets: CONTAINER_DEVICES, CONTAINER_GPUS, CONTAINER_GROUPS.
 
 # usage: devices::collect [ROOT]
 # Sets CONTAINER_GPUS (identities for the runtime), CONTAINER_DEVICES (paths) and CONTAINER_GROUPS (numbers).

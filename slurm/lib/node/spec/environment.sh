@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
 # Environment variables of the container, passed by name: values would be seen in the process list.
+# Sets: CONTAINER_ENV, RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
 
 readonly ENVIRONMENT_NAMES=' SLURM_JOB_ID SLURM_JOB_NAME SLURM_JOB_NODELIST SLURM_NODEID SLURM_NNODES SLURM_CPUS_PER_TASK
  SLURM_CPUS_ON_NODE SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE SLURM_RESTART_COUNT SLURM_MEM_PER_NODE SLURMD_NODENAME

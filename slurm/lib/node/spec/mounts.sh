@@ -1,5 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
 # Mounts of the container, at the same paths as on the host.
+# Sets: CONTAINER_MOUNTS, CONTAINER_TMPFS, CONTAINER_WORKDIR, HF_HOME, TRANSFORMERS_CACHE, VERLJOB_DATA,
+#   VERLJOB_LEASE, VERLJOB_TOKEN_FILE.
 
 # usage: mounts::collect
 # Sets CONTAINER_MOUNTS ("source<TAB>target<TAB>rw|ro"), CONTAINER_TMPFS and CONTAINER_WORKDIR.

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
 # Resource limits of the container: dockerd runs it outside Slurm's cgroup.
+# Sets: CONTAINER_CPUSET, CONTAINER_MEMORY, VERLJOB_CPUS, VERLJOB_MEMORY_BYTES.
 
 # usage: resources::collect [ROOT]
 # Sets CONTAINER_CPUSET (empty: all) and CONTAINER_MEMORY (bytes, empty: no limit); exports VERLJOB_CPUS and
