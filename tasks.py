@@ -80,7 +80,8 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
     help={
         "all": "all variants, or all of --platform",
         "jobs": "with --all, how many builds go on at a time",
-        "anyway": "ask the engine even where nothing changed",
+        "force": "ask the engine even where nothing changed",
+        "anyway": "the old name of --force",
         "progress": "auto, live, plain or quiet",
         "rollout": "hf or vllm: the variant of the platform with this engine",
         "tag": "NAME:TAG or TAG in place of the usual names",
@@ -101,6 +102,7 @@ def build_image(
     rollout: str = "",
     all: bool = False,
     jobs: int = build_all.JOBS,
+    force: bool = False,
     anyway: bool = False,
     progress: str = "auto",
     tag: str = "",
@@ -120,8 +122,10 @@ def build_image(
 ) -> None:
     """Build an image, and print its ID; with --all the whole catalog or platform."""
     flags = {name: str(value) for name, value in locals().items() if name in site_settings.FLAGS}
+    if anyway:
+        print("--anyway is called --force now.", file=sys.stderr, flush=True)
     here = Site.here(site, **flags)
-    how: dict[str, Any] = {"anyway": anyway, "same_bytes": reproducible, "progress": progress}
+    how: dict[str, Any] = {"force": force or anyway, "reproducible": reproducible, "progress": progress}
     if all:
         build_all.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
         _build_all(platform, here, jobs=jobs, **how)

@@ -42,8 +42,8 @@ def build(
     lock: Path | None = None,
     bundle: Bundle | None = None,
     verl: Source | None = None,
-    same_bytes: bool = False,
-    anyway: bool = False,
+    reproducible: bool = False,
+    force: bool = False,
     progress: Progress | None = None,
     running: Commands | None = None,
 ) -> str:
@@ -51,13 +51,13 @@ def build(
 
     ``from_base`` replaces the catalog's base, ``lock`` the variant's own lock; ``verl`` is the source of verl that the
     variant has in place of a release. A ``bundle`` replaces every download: ``site`` is not used and the steps have no
-    network. With ``same_bytes`` buildah builds, and every build of the same inputs has the same ID. ``anyway`` builds
+    network. With ``reproducible`` buildah builds, and every build of the same inputs has the same ID. ``force`` builds
     even where nothing changed. The report goes to .build/reports.
     """
     compatibility.refuse_impossible(variant)
     compatibility.refuse_engine(variant, daemon_version())
     engine, progress = choose(), progress or PlainLog()
-    builder = buildah.builder() if same_bytes else inputs.by_docker(engine)
+    builder = buildah.builder() if reproducible else inputs.by_docker(engine)
     if bundle:
         refuse_unfit(bundle, variant, from_base)
         site, (reference, below) = Site(offline=True), _carried_base(bundle, variant, engine, last=tags[0])
@@ -71,11 +71,11 @@ def build(
             told.clear()  # it is looked at anew
         facts = labels.build_labels(reference, below, folder)
         making = BuildRun(variant, engine, reference, below, tags, folder, facts, builder, told)
-        if not anyway and (image := inputs.find(making.key)):
+        if not force and (image := inputs.find(making.key)):
             return _unchanged(image, tags, progress)
-        disk.for_build(variant, reference, tags[0], base_bytes=below.attrs["Size"], same_bytes=same_bytes)
+        disk.for_build(variant, reference, tags[0], base_bytes=below.attrs["Size"], reproducible=reproducible)
         words = [*(["--network", "none"] if site.offline else []), *site.secrets(variant, Path(private))]
-        make = making.by_buildah if same_bytes else making.by_docker
+        make = making.by_buildah if reproducible else making.by_docker
         return make(words, progress, running or Commands())
 
 

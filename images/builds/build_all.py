@@ -53,8 +53,8 @@ def build_all(
     catalog: Catalog,
     *,
     jobs: int = JOBS,
-    anyway: bool = False,
-    same_bytes: bool = False,
+    force: bool = False,
+    reproducible: bool = False,
     progress: str = "auto",
 ) -> list[Outcome]:
     """Build the variants, at most ``jobs`` at a time.
@@ -68,7 +68,7 @@ def build_all(
     def target(variant: Variant) -> Target:
         names = tags[variant.name]
         make = partial(
-            build, variant, site, names, anyway=anyway, same_bytes=same_bytes, progress=display, running=running
+            build, variant, site, names, force=force, reproducible=reproducible, progress=display, running=running
         )
         return Target(names[0], make, downloads(variant, site, engine), expected_s(variant, names[0]))
 

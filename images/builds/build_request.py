@@ -47,7 +47,7 @@ class BuildRequest:
         chosen, source = verl_source.chosen(named, verl, editable, site.git_environment)
         return cls(chosen, catalog.names(chosen, tag), source, carried)
 
-    def build(self, site: Site, *, from_base: str, anyway: bool, same_bytes: bool, progress: str) -> str:
+    def build(self, site: Site, *, from_base: str, force: bool, reproducible: bool, progress: str) -> str:
         """Build it where anything changed, shown by the display of this name; the image's ID."""
         with displays.choose(progress, self.tags[:1]) as shown:
             return build(
@@ -57,8 +57,8 @@ class BuildRequest:
                 from_base=from_base,
                 bundle=self.bundle,
                 verl=self.verl,
-                same_bytes=same_bytes,
-                anyway=anyway,
+                reproducible=reproducible,
+                force=force,
                 progress=shown,
             )
 

@@ -42,7 +42,7 @@ def for_build(
     *,
     loaded: int | None = None,
     base_bytes: int | None = None,
-    same_bytes: bool = False,
+    reproducible: bool = False,
     free: Free = free_bytes,
 ) -> None:
     """Refuse a build that the engine's disk has no room for; an engine on another machine is not asked.
@@ -58,7 +58,7 @@ def for_build(
     layers = reckoned_bytes(variant, last, here)
     comes = 0 if here else _pulled(base) if loaded is None else loaded
     require(root, layers + comes, f"building {variant.repository}:{variant.tag}", free)
-    if same_bytes:  # a second engine, with the base and the layers once more
+    if reproducible:  # a second engine, with the base and the layers once more
         from images.engine.buildah import BUILDAH_STORE
 
         require(

@@ -118,7 +118,7 @@ def test_what_is_built_on_an_image_is_not_taken_for_it(daemon: DockerClient, idl
 def test_a_build_of_the_same_bytes_is_told_of_and_known_again(daemon: DockerClient, idle_base: str) -> None:
     first, second = Heard(), Heard()
     ids = {
-        build.build(CPU, Site.here(), [TAG], from_base=idle_base, same_bytes=True, progress=each)
+        build.build(CPU, Site.here(), [TAG], from_base=idle_base, reproducible=True, progress=each)
         for each in (first, second)
     }
 

@@ -89,7 +89,7 @@ def test_buildahs_own_storage_is_asked_for_its_own_copy(
     monkeypatch.setattr(buildah, "BUILDAH_STORE", store)
 
     with pytest.raises(DiskTooSmall, match=f"with buildah takes about 26.0 GB in {store}"):
-        disk.for_build(CPU, "base:1", "verl.cpu:1", same_bytes=True, free=having(10 * GB))
+        disk.for_build(CPU, "base:1", "verl.cpu:1", reproducible=True, free=having(10 * GB))
 
 
 def test_an_engine_on_another_machine_is_not_judged_by_this_ones_disk(monkeypatch: pytest.MonkeyPatch) -> None:
