@@ -91,6 +91,7 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
         "reproducible": "by buildah: the same inputs give the same bytes",
         "bundle": "a folder that `invoke image.bundle` made: nothing is downloaded, and the build has no network",
         "site": "a site file in place of the one that VERLJOB_SITE names",
+        "dry_run": "print the plan of the build and end; the base is not fetched",
         **{name: site_settings.KEYS[name].purpose for name in site_settings.FLAGS},
     },
 )
@@ -119,6 +120,7 @@ def build_image(
     proxy: str = "",
     no_proxy: str = "",
     reproducible: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Build an image, and print its ID; with --all the whole catalog or platform."""
     flags = {name: str(value) for name, value in locals().items() if name in site_settings.FLAGS}
@@ -127,11 +129,13 @@ def build_image(
     here = Site.here(site, **flags)
     how: dict[str, Any] = {"force": force or anyway, "reproducible": reproducible, "progress": progress}
     if all:
-        build_all.refuse_alone(variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle)
+        build_all.refuse_alone(
+            variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle, dry_run=dry_run
+        )
         _build_all(platform, here, jobs=jobs, **how)
     asked: dict[str, Any] = {"tag": tag, "verl": verl, "editable": editable, "bundle": bundle}
     order = BuildRequest.from_flags(platform, variant, rollout, here, **asked)
-    say(order.build(here, from_base=base, **how))
+    say(order.plan(here, from_base=base) if dry_run else order.build(here, from_base=base, **how))
 
 
 def _build_all(platform: str, site: Site, **settings: Any) -> NoReturn:

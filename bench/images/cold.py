@@ -26,7 +26,7 @@ from images.host.paths import BENCH, BUILD_TOOLS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from images.builds import build
+from images.builds import build, fetch
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.context import context
@@ -104,7 +104,7 @@ def plain(reference: str, site: Site, private: Path) -> None:
 
 def lay_out(site: Site) -> None:
     """The context of the plain build: the wheel of torch, the lock and the toolkit, as ours are staged."""
-    staged = context.stage(CPU, base_image.ensure(), build.torch_of(CPU, site))
+    staged = context.stage(CPU, base_image.ensure(), fetch.torch_of(CPU, site))
     shutil.rmtree(FOLDER / "plain", ignore_errors=True)
     shutil.copytree(staged, FOLDER / "plain")
     (FOLDER / "plain" / "Dockerfile").write_text(PLAIN, encoding="utf-8")

@@ -19,9 +19,8 @@ from images.builds import build, builder
 from images.builds.site import Site
 from images.context import verl_source
 from images.engine.client import choose
-from images.engine.daemon import Inspected, daemon
+from images.engine.daemon import daemon
 from images.host.process import run
-from images.report.build_log import BuildLog
 from images.report.progress import Progress
 
 # What somebody writes who knows the order: seven steps as ours, and verl last.
@@ -110,15 +109,15 @@ class Spent:
     def __init__(self) -> None:
         self.after: list[float] = []
         self.wholes: list[float] = []
-        leave = builder.BuildRecords.leave
+        write = builder.BuildRecords.write
 
-        def timed(of: builder.BuildRecords, image: Inspected, log: BuildLog) -> str:
+        def timed(of: builder.BuildRecords, result: builder.BuildResult) -> str:
             begun = time.monotonic()
-            told = leave(of, image, log)
+            told = write(of, result)
             self.after[-1] += time.monotonic() - begun
             return told
 
-        setattr(builder.BuildRecords, "leave", timed)  # noqa: B010
+        setattr(builder.BuildRecords, "write", timed)  # noqa: B010
 
     def over(self, build_: Callable[[], None]) -> None:
         self.after.append(0.0)

@@ -9,7 +9,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
-from images.builds.build import base_of, build, torch_of
+from images.builds.build import build
+from images.builds.fetch import base_of, torch_of
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from images.builds.build import build
+from images.builds.build import build, show_plan
+from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.context import verl_source
 from images.report import progress as displays
 
-if TYPE_CHECKING:
-    from images.builds.bundle import Bundle
-
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A named, and what takes the place of its release of verl, of its downloads and of its usual names."""
+    """A variant with its tags; ``verl`` replaces its release of verl, ``bundle`` its downloads."""
 
     variant: Variant
     tags: Sequence[str]
@@ -40,15 +37,19 @@ class BuildRequest:
         editable: bool = False,
         bundle: str = "",
     ) -> BuildRequest:
-        """From the flags; where a bundle is named and no named, it is the bundle's."""
+        """Read the flags of `invoke build`; a bundle without a variant is of its own variant."""
         catalog = Catalog.read()
-        carried = _bundle(Path(bundle)) if bundle else None
+        carried = Bundle.read(Path(bundle)) if bundle else None
         named = catalog.find(platform, variant or (carried.variant if carried else ""), rollout)
         chosen, source = verl_source.chosen(named, verl, editable, site.git_environment)
         return cls(chosen, catalog.names(chosen, tag), source, carried)
 
+    def plan(self, site: Site, *, from_base: str) -> str:
+        """The plan of the build as text."""
+        return show_plan(self.variant, site, self.tags, from_base=from_base, verl=self.verl)
+
     def build(self, site: Site, *, from_base: str, force: bool, reproducible: bool, progress: str) -> str:
-        """Build it where anything changed, shown by the display of this name; the image's ID."""
+        """Build it where an input changed; the image's ID. ``progress`` names the display."""
         with displays.choose(progress, self.tags[:1]) as shown:
             return build(
                 self.variant,
@@ -61,9 +62,3 @@ class BuildRequest:
                 force=force,
                 progress=shown,
             )
-
-
-def _bundle(folder: Path) -> Bundle:
-    from images.builds.bundle import Bundle  # not asked for by other builds
-
-    return Bundle.read(folder)

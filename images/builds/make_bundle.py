@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from images.builds import build, bundle
+from images.builds import bundle, fetch
 from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.compatibility import refuse_impossible
@@ -25,7 +25,7 @@ def make(variant: Variant, site: Site, output: Path, *, from_base: str = "", loc
         raise BundleBroken(f"{output} is not empty; name a folder that is, or a new one")
     refuse_impossible(variant)
     engine = choose()
-    reference = build.base_of(variant, engine, from_base, site)
+    reference = fetch.base_of(variant, engine, from_base, site)
     with alone(variant.name):
         folder = context.stage(variant, reference, [], lock)
         (folder / "Dockerfile").write_text(render.bundle(variant), encoding="utf-8")
@@ -33,7 +33,7 @@ def make(variant: Variant, site: Site, output: Path, *, from_base: str = "", loc
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
             words = ["--build-arg", f"BASE={reference}", *site.secrets(variant, Path(private)), str(folder)]
             stream(engine.output_argv(words, output), engine.environment)
-    for wheel in build.torch_of(variant, site):
+    for wheel in fetch.torch_of(variant, site):
         context.link(wheel, output / bundle.WHEELS / wheel.name)
     sources(variant, site, output / bundle.GIT)
     base = {"reference": reference.partition("@")[0], "id": str(daemon().images.get(reference).id)}

@@ -16,7 +16,7 @@ import pytest
 from docker import DockerClient
 from packaging.utils import canonicalize_name
 
-from images.builds import build, build_all
+from images.builds import build, build_all, fetch
 from images.builds.site import Site
 from images.catalog import compatibility
 from images.catalog.catalog import Catalog
@@ -52,7 +52,7 @@ def idle_base(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(autouse=True)
 def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "torch_of", lambda *_: [])
+    monkeypatch.setattr(fetch, "torch_of", lambda *_: [])
 
 
 class Heard(Progress):
@@ -95,6 +95,22 @@ def test_what_is_unchanged_is_known_without_the_engines_building(idle_base: str)
 
     assert heard.lines == []
     assert heard.verdicts[0].startswith("unchanged, sha256:")
+
+
+def test_a_plan_tells_what_a_build_would_do_and_builds_nothing(daemon: DockerClient, idle_base: str) -> None:
+    before = {image.id for image in daemon.images.list()}
+    plan = build.show_plan(CPU, Site.here(), [TAG], from_base=idle_base)
+    assert {image.id for image in daemon.images.list()} == before
+    assert f"base     {idle_base} (sha256:" in plan
+
+    image_id, _ = built(CPU, idle_base)
+    assert build.show_plan(CPU, Site.here(), [TAG], from_base=idle_base).endswith(f"result   unchanged, {image_id}")
+
+
+def test_a_plan_does_not_fetch_a_base() -> None:
+    plan = build.show_plan(CPU, Site.here(), [TAG], from_base="registry.example.com/none:1")
+
+    assert plan.endswith("base     registry.example.com/none:1, to be fetched")
 
 
 def test_an_unchanged_image_gets_the_names_that_it_lacks(daemon: DockerClient, idle_base: str) -> None:
@@ -204,7 +220,7 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 
     monkeypatch.setattr(build_all, "base_of", base_of)
     monkeypatch.setattr(build_all, "torch_of", lambda *_: [])
-    monkeypatch.setattr(build, "_at_hand", lambda *_: (idle_base, base_image.find(idle_base)))
+    monkeypatch.setattr(fetch, "at_hand", lambda *_: (idle_base, base_image.find(idle_base)))
     monkeypatch.setattr(Catalog, "names", lambda _, variant: [f"verljob-test-builds:{variant.name}"])
     chosen = [CATALOG.variants[name] for name in ("cpu", "rocm6.2", "cpu-vllm", "cu130")]
 

@@ -42,7 +42,7 @@ def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
 
 def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
     chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible", "site", "bundle"}
-    chosen |= {"all", "jobs", "force", "anyway", "progress", "verl", "editable"}
+    chosen |= {"all", "jobs", "force", "anyway", "dry_run", "progress", "verl", "editable"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(site_settings.FLAGS)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from images.builds import build
-from images.builds.builder import BuildRun
+from images.builds import fetch
+from images.builds.plan import BuildPlan
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.context import context, labels
@@ -52,15 +52,16 @@ def test_facts_of_a_build_are_labels_since_an_argument_would_rebuild_layers(
     (tmp_path / "toolkit/image.json").write_text(json.dumps({"toolkit": "abc"}))
 
     facts = labels.build_labels("a:1", BASE, tmp_path)
-    making = BuildRun(CPU, ENGINE, "a:1", BASE, ["n:1", "n:2"], tmp_path, facts, "docker")
-    argv = making.argv(["--secret", "id=pip,src=x", *labels.flags(facts)])
+    plan = BuildPlan(CPU, ENGINE, "a:1", BASE, ["n:1", "n:2"], tmp_path, facts, "docker", {"the base": "sha256:1"})
+    argv = plan.docker_argv(["--secret", "id=pip,src=x"])
 
     assert argv == [
         *("/usr/bin/docker", "build", "--tag", "n:1", "--tag", "n:2"),
         *("--progress", "plain", "--build-arg", "BASE=a:1", "--secret", "id=pip,src=x"),
         *("--label", "verljob.base=a:1", "--label", "org.opencontainers.image.base.name=a:1"),
         *("--label", "verljob.toolkit=abc", "--label", f"verljob.base.id={'sha256:' + '1' * 64}"),
-        *("--label", f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}", str(tmp_path)),
+        *("--label", f"org.opencontainers.image.base.digest={'sha256:' + '2' * 64}"),
+        *("--label", f"verljob.inputs={plan.key}", str(tmp_path)),
     ]
 
 
@@ -159,7 +160,7 @@ def test_a_base_that_is_here_is_taken_without_a_pull(
     monkeypatch.setattr(base_image, "pull", lambda *_: pytest.fail("nothing has to be fetched"))
     site = Site(base_mirror="mirror.example")
 
-    assert build.base_of(CATALOG.variants[variant], ENGINE, asked, site) == taken
+    assert fetch.base_of(CATALOG.variants[variant], ENGINE, asked, site) == taken
 
 
 def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,5 +174,5 @@ def test_a_pinned_base_is_pulled_though_its_tag_is_here(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(base_image, "pull", pull)
 
-    assert build.base_of(variant, ENGINE, "", Site()) == variant.base
+    assert fetch.base_of(variant, ENGINE, "", Site()) == variant.base
     assert pulled == [variant.base_pinned]
