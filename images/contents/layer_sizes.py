@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def _of_layer(folder: Path, known: Path) -> list[tuple[str, int]]:
     except PermissionError:  # a rootless engine's files of other accounts
         return []
     known.parent.mkdir(parents=True, exist_ok=True)
-    new = known.with_suffix(f".{os.getpid()}")
+    new = known.with_suffix(f".{os.getpid()}.{threading.get_ident()}")  # builds at once may share a layer
     new.write_text(json.dumps(found), encoding="utf-8")
     new.replace(known)
     return found
