@@ -16,7 +16,7 @@ from docker.models.images import Image
 from images.contents import filesystem, layers, rootfs
 from images.contents.tree import FIFO, LINK, Entry, differences
 from images.errors import ImageError
-from tests.support.archives import LAYERS, WANTED, digest, held, laid_out, layer, packed, saved
+from tests.support.images.archives import LAYERS, WANTED, digest, held, laid_out, layer, packed, saved
 
 
 @pytest.mark.parametrize("pack", [saved, laid_out])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from images.contents.tree import CHARACTERS, FILE, FOLDER, LINK, Entry, differences
-from tests.support.archives import held
+from tests.support.images.archives import held
 
 ONE = Entry(FILE, 0o644, (0, 0), held("one"), 3)
 

@@ -18,7 +18,7 @@ from images.contents import filesystem, rootfs
 from images.contents.tree import differences
 from images.errors import CommandFailed, ImageError
 from images.export import squashfs
-from tests.support.archives import layer
+from tests.support.images.archives import layer
 
 CONFIG = {"Env": ["A=1", "PATH=/x:/y"], "Entrypoint": ["/usr/bin/tini", "--"], "Cmd": ["node", "a b"]}
 CERTIFICATE = "/usr/share/ca-certificates/mozilla/NetLock_Arany_=Class_Gold=_F\u0151tan\u00fas\u00edtv\u00e1ny.crt"
