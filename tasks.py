@@ -178,7 +178,7 @@ def push_image(
     if attest or key:
         _attest(uploaded, key)
     say("\n".join(f"{reference} {digest}" for reference, digest in push.tag(uploaded).items()))
-    say("\n".join(f"named in {path}" for path in push.note(uploaded)))
+    say("\n".join(f"named in {path}" for path in push.write_digest_files(uploaded)))
 
 
 def _attest(uploaded: Mapping[str, str], key: str) -> None:

@@ -80,9 +80,9 @@ class ToolMissing(ImageError):
 class CommandFailed(ImageError):
     """A command ended with an error; the last lines that it said come with the message."""
 
-    def __init__(self, argv: Sequence[str], code: int, said: str = "") -> None:
-        self.argv, self.code, self.said = list(argv), code, said
-        tail = "\n".join(said.strip().splitlines()[-10:])
+    def __init__(self, argv: Sequence[str], code: int, output: str = "") -> None:
+        self.argv, self.code, self.output = list(argv), code, output
+        tail = "\n".join(output.strip().splitlines()[-10:])
         super().__init__(f"{shlex.join(self.argv)} ended with {code}" + (f":\n{tail}" if tail else ""))
 
 

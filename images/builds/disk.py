@@ -90,7 +90,7 @@ def _pulled(reference: str) -> float:
         with repository:
             found = repository.manifest(tag)
             if found and found.media_type in INDEXES:
-                found = repository.manifest(found.parts["manifests"][0]["digest"])
+                found = repository.manifest(found.parsed["manifests"][0]["digest"])
     except RegistryFailed:  # the pull will say it, or debootstrap makes the base
         return 0
-    return sum(layer["size"] for layer in found.parts["layers"]) * (1 + UNPACKED) if found else 0
+    return sum(layer["size"] for layer in found.parsed["layers"]) * (1 + UNPACKED) if found else 0

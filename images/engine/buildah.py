@@ -86,7 +86,7 @@ def command(store: Path) -> list[str]:
         try:
             run([*words, "images", "--quiet"])
         except CommandFailed as failure:
-            failures.append(f"{driver}: {failure.said.strip()}")
+            failures.append(f"{driver}: {failure.output.strip()}")
         else:
             return words
     raise ImageError(f"buildah cannot use {store}: {'; '.join(failures)}")

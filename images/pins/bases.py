@@ -47,7 +47,7 @@ def ask(reference: str) -> Base:
             raise RegistryFailed(f"{reference}: the registry has no such tag")
         one = found
         if found.media_type in INDEXES:
-            one = repository.manifest(found.parts["manifests"][0]["digest"]) or found
-    layers = {each.get("mediaType", "") for each in one.parts.get("layers", [])}
+            one = repository.manifest(found.parsed["manifests"][0]["digest"]) or found
+    layers = {each.get("mediaType", "") for each in one.parsed.get("layers", [])}
     compression = "zstd" if any(each.endswith("zstd") for each in layers) else "gzip"
     return Base(found.digest, compression, f"{repository.host}, asked by invoke image.pins --update")

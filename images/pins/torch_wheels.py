@@ -55,7 +55,7 @@ def torch_cpu(
             raise TorchUnavailable(
                 f"no CPU build of torch {version} for Python {python}: pip finds the CUDA build or none, and PyTorch's "
                 "CPU index did not help. Put the wheel into a folder and name it with --wheelhouse DIR.\n"
-                f"{failure.said[-600:]}"
+                f"{failure.output[-600:]}"
             ) from failure
         wheel = from_wheelhouse(version, python, Path(new), machine)
         _refuse_another(wheel, digests.sha256_file(wheel))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import os
 import re
 import socketserver
 import subprocess
@@ -21,7 +22,7 @@ from images.host.process import run
 from images.provenance import signing
 from images.registry import client, referrers
 from images.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Repository
-from images.registry.referrers import PROVENANCE, SBOM
+from images.registry.referrers import PROVENANCE, SBOM, SIGNATURE
 from tests.support.images import debian_cosign
 from tests.support.images.fake_registry import PAIR, FakeRegistry, running
 from tests.support.images.serving import serving
@@ -103,17 +104,33 @@ def test_what_either_cosign_signed_either_verifies(rig: Rig, cosign: Path, serve
         assert taken(rig, done) == f"{server.host}/{NAME}@{digest}"
 
 
-@pytest.mark.parametrize("kind", ["EC", "RSA"])
-def test_what_invoke_push_signed_both_verify(rig: Rig, cosign: Path, server: FakeRegistry, kind: str) -> None:
-    option = {"EC": "ec_paramgen_curve:P-256", "RSA": "rsa_keygen_bits:2048"}[kind]
-    private, public = rig.root / "key.pem", rig.root / "key.pub"
-    run(["openssl", "genpkey", "-algorithm", kind, "-pkeyopt", option, "-out", str(private)])
-    run(["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)])
-    with Repository(f"{server.host}/{NAME}") as repository:
-        subject = referrers.image(repository, "1")
-        signing.sign(repository, subject, private, {SBOM: b"{}", PROVENANCE: b"[]"})
+@pytest.fixture(params=["EC", "RSA", "cosign"])
+def pair(request: pytest.FixtureRequest, rig: Rig, cosign: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A private and a public key, of openssl or of this cosign, which is on PATH and has the key's password."""
+    prefix = rig.root / "key"
+    if request.param == "cosign":
+        monkeypatch.setenv("PATH", f"{cosign.parent}:{os.environ['PATH']}")
+        monkeypatch.setenv("COSIGN_PASSWORD", "hunter2")
+        run(["cosign", "generate-key-pair", "--output-key-prefix", str(prefix)])
+        return prefix.with_suffix(".key"), prefix.with_suffix(".pub")
+    option = {"EC": "ec_paramgen_curve:P-256", "RSA": "rsa_keygen_bits:2048"}[request.param]
+    run(["openssl", "genpkey", "-algorithm", request.param, "-pkeyopt", option, "-out", str(prefix)])
+    run(["openssl", "pkey", "-in", str(prefix), "-pubout", "-out", f"{prefix}.pub"])
+    return prefix, prefix.with_suffix(".pub")
 
-    done = launch(rig, cosign, f"{server.host}/{NAME}:1", public)
+
+def test_signature_of_invoke_push_is_verified_by_cosign_and_by_invoke(
+    rig: Rig, cosign: Path, server: FakeRegistry, pair: tuple[Path, Path]
+) -> None:
+    statements = {SBOM: b"{}", PROVENANCE: b"[]"}
+    with Repository(f"{server.host}/{NAME}") as repository:
+        subject = referrers.find_image(repository, "1")
+        for _ in range(2):  # the second time it is already signed
+            signing.sign(repository, subject, pair[0], statements)
+        assert len(referrers.layers(repository, subject, SIGNATURE)) == 1
+        assert signing.check(repository, subject, pair[1], statements) == f"signed by the owner of {pair[1]}"
+
+    done = launch(rig, cosign, f"{server.host}/{NAME}:1", pair[1])
 
     assert taken(rig, done) == f"{server.host}/{NAME}@{subject.digest}"
 

@@ -89,9 +89,9 @@ def whole(repository: Repository, reference: str) -> str:
     """The ID of the image that a tag or digest names, every part of which is there."""
     found = repository.manifest(reference)
     assert found, f"{repository.name} has no {reference}"
-    for part in (found.parts["config"], *found.parts["layers"]):
+    for part in (found.parsed["config"], *found.parsed["layers"]):
         assert len(repository.blob(part["digest"])) == part["size"]
-    (image_id,) = referrers.ids(repository, found) - {found.digest}
+    (image_id,) = referrers.image_ids(repository, found) - {found.digest}
     return image_id
 
 

@@ -138,9 +138,9 @@ def test_the_record_of_verl_cpus_build_is_true_of_the_image(daemon: DockerClient
     known = record.read(str(image.id))
     assert known is not None
 
-    files = rootfs.read(image, lambda path: path.startswith(verify.INSIDE))
+    files = rootfs.read(image, lambda path: path.startswith(verify.TOOLKIT_FOLDER))
 
-    assert list(verify._origin(known, image, files)) == []
+    assert list(verify.check_origin(known, image, files)) == []
 
 
 def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: tuple[Path, Path]) -> None:
@@ -229,7 +229,7 @@ def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
     with repository:
         kept = [repository.manifest(f"{digest.replace(':', '-')}.{ending}") for ending in ("sbom", "provenance")]
 
-    assert [each.parts["subject"]["digest"] for each in kept if each] == [digest, digest]
+    assert [each.parsed["subject"]["digest"] for each in kept if each] == [digest, digest]
     assert not [label for label in built.labels if "sbom" in label or "provenance" in label]
 
 
@@ -242,7 +242,7 @@ def test_stating_it_again_leaves_all_as_it_is(pushed: tuple[str, str], tmp_path:
         after = [repository.manifest(referrers.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
 
         assert before == after
-        assert files[0].read_bytes() == referrers.fetch(repository, referrers.image(repository, digest), SBOM)
+        assert files[0].read_bytes() == referrers.fetch(repository, referrers.find_image(repository, digest), SBOM)
 
 
 def test_an_image_that_is_not_here_is_pulled_by_its_digest(
@@ -269,7 +269,7 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
     theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.parse(reference)
     with repository:
-        first, second = (referrers.image(repository, each) for each in (digest, theirs))
+        first, second = (referrers.find_image(repository, each) for each in (digest, theirs))
         for kind in (SBOM, PROVENANCE):
             content = referrers.fetch(repository, first, kind).replace(digest[7:].encode(), theirs[7:].encode())
             content = content.replace(b"pypi/stays", b"pypi/other").replace(b'"stays"', b'"other"')
@@ -296,7 +296,7 @@ def test_statements_that_were_copied_from_another_image_are_refused(
         for kind in (SBOM, PROVENANCE):
             copied = repository.manifest(referrers.tag(digest, kind))
             assert copied
-            repository.put_manifest(referrers.tag(theirs, kind), {**copied.parts, "mediaType": OCI_MANIFEST})
+            repository.put_manifest(referrers.tag(theirs, kind), {**copied.parsed, "mediaType": OCI_MANIFEST})
 
     with pytest.raises(NotTrusted, match=f"is attached to another image, {digest}"):
         verify.verify(other)
