@@ -1,67 +1,95 @@
 # shellcheck shell=bash
-# What the machine lacks: collected first, then installed at once, or told at once.
+# Packages that this machine is missing: collected first, then installed or listed in one go.
+# Sets: PACKAGES, REASONS, TOOLS.
 
-PACKAGES=() # one a line of what is wanted: names by |, of which the first that exists is taken; ? where none may exist
+PACKAGES=() # an entry is a name, or names separated by |, of which the first that exists is used; ? marks an optional one
 REASONS=()
+
+declare -A TOOL_PACKAGES=([mksquashfs]=squashfs-tools) # where the package has another name than the program
+declare -A TOOL_REASONS=(
+    [buildah]='builds images whose bytes depend on their inputs only'
+    [podman]='the third engine that the tests build with'
+    [skopeo]='writes OCI archives'
+    [mksquashfs]='writes the squashfs that enroot starts'
+)
 
 say() { printf 'run: %s\n' "$*" >&2; }
 
-# usage: give_up LINE...
-# 69 is EX_UNAVAILABLE of sysexits.h: something that this needs is not there.
-give_up() {
+# usage: fail LINE...
+# 69 is EX_UNAVAILABLE of sysexits.h.
+fail() {
     say "$@"
     exit 69
 }
 
-# usage: packages::want NAMES WHY
-#   ie: packages::want 'docker-compose-v2|docker-compose' 'starts the rehearsal cluster'
-packages::want() {
+# usage: packages::require NAMES REASON
+#   ie: packages::require 'docker-compose-v2|docker-compose' 'starts the rehearsal cluster'
+packages::require() {
     PACKAGES+=("$1")
     REASONS+=("$2")
 }
 
-# Whether this machine lets us install: root, and a Debian or Ubuntu.
+# usage: packages::require_tools WORD...
+# Requests the programs that the tasks and flags among the words use besides the engine.
+packages::require_tools() {
+    local word tool
+    TOOLS=()
+    for word in "$@"; do
+        case $word in
+            --) break ;;
+            test) TOOLS=(buildah podman skopeo mksquashfs) ;;
+            --reproducible) TOOLS+=(buildah) ;;
+        esac
+        [[ $word != *oci-archive* ]] || TOOLS+=(skopeo)
+        [[ $word != *squashfs* ]] || TOOLS+=(mksquashfs)
+    done
+    for tool in ${TOOLS[@]+"${TOOLS[@]}"}; do
+        command -v "$tool" > /dev/null || packages::require "${TOOL_PACKAGES[$tool]:-$tool}" "${TOOL_REASONS[$tool]}"
+    done
+}
+
+# Whether packages may be installed: as root on Debian or Ubuntu.
 packages::possible() {
     $INSTALL && [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null
 }
 
-# Installs what is wanted, or says what to install and ends.
+# Installs the missing packages, or lists them and ends.
 packages::install() {
     ((${#PACKAGES[@]} > 0)) || return 0
     local index name
     local -a names=()
-    say "this machine lacks:"
+    say "missing on this machine:"
     for index in "${!PACKAGES[@]}"; do
         name=${PACKAGES[index]%\?}
         say "  ${name//|/ or }: ${REASONS[index]}"
     done
-    packages::possible || packages::_tell
+    packages::possible || packages::_fail_with_command
     packages::_apt update
     for index in "${!PACKAGES[@]}"; do
         if name=$(packages::_first "${PACKAGES[index]}"); then names+=("$name"); fi
     done
-    ((${#names[@]} > 0)) || give_up "the package sources know none of them: see /etc/apt/sources.list"
+    ((${#names[@]} > 0)) || fail "the package sources have none of them: see /etc/apt/sources.list"
     say "installing: ${names[*]}"
     packages::_apt install --yes --no-install-recommends "${names[@]}"
 }
 
-packages::_tell() {
-    local wanted name
+packages::_fail_with_command() {
+    local entry name
     local -a names=()
-    for wanted in "${PACKAGES[@]}"; do
-        # Where the package sources are not known, the last of the names is the one that every release has.
-        if name=$(packages::_first "$wanted" 2> /dev/null); then
+    for entry in "${PACKAGES[@]}"; do
+        # Without package sources, the last of the names is the one that every release has.
+        if name=$(packages::_first "$entry" 2> /dev/null); then
             names+=("$name")
-        elif [[ $wanted != *\? ]]; then
-            names+=("${wanted##*|}")
+        elif [[ $entry != *\? ]]; then
+            names+=("${entry##*|}")
         fi
     done
     say "install them and run this again. On Debian or Ubuntu: sudo apt-get install ${names[*]}"
-    give_up "Elsewhere: Python 3.9 or later, and Docker Engine with buildx and Compose (https://docs.docker.com/engine/install)"
+    fail "Elsewhere: Python 3.9 or later, and Docker Engine with buildx and Compose (https://docs.docker.com/engine/install)"
 }
 
 # usage: packages::_first NAMES
-# Prints the first of the names that the package sources have; a name that they lack is an error unless NAMES ends in ?.
+# Prints the first of the names that the package sources have, or fails; that is an error unless NAMES ends with ?.
 packages::_first() {
     local -a names
     local name
@@ -74,11 +102,11 @@ packages::_first() {
 }
 
 # usage: packages::_apt ARGUMENT...
-# apt's words go to a log; they are shown when it fails.
+# The output of apt goes to a log, whose end is shown on failure.
 packages::_apt() {
     local -r log=$HERE/.build/apt.log
     mkdir -p "$HERE/.build"
     DEBIAN_FRONTEND=noninteractive apt-get --quiet "$@" < /dev/null > "$log" 2>&1 && return
     tail -n 20 "$log" >&2
-    give_up "apt-get $1 failed; all it said is in $log"
+    fail "apt-get $1 failed; its output is in $log"
 }
