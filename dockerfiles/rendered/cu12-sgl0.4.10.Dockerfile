@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.7.1" \
       verljob.pin.transformers="4.55.4" \
       verljob.pin.verl="0.6.0" \
-      verljob.template="8ffd6de31ab6"
+      verljob.template="927aa1448351"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="0faa9184ead4"
+      verljob.template="9898bcfb1dc5"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.transformers="4.56.1" \
       verljob.pin.verl="0.6.0" \
-      verljob.template="fb5aa6fa7a60"
+      verljob.template="3988d722714d"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

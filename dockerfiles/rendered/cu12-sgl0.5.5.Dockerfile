@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
-      verljob.template="0f07bf030053"
+      verljob.template="63d1814e96d3"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.verl="0.7.1" \
-      verljob.template="27fe51f3a3bc"
+      verljob.template="374aa7944afa"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

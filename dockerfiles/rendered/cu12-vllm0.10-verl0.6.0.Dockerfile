@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="4.55.4" \
       verljob.pin.verl="0.6.0" \
       verljob.pin.vllm="0.10.0" \
-      verljob.template="1b43c3924ad8"
+      verljob.template="cb90506fbece"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="56ac6fdc01e1"
+      verljob.template="07d4118836c2"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

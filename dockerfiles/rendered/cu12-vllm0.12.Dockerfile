@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.12.0" \
-      verljob.template="f2fb34daa89c"
+      verljob.template="9d4c141472db"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.10.0" \
       verljob.pin.verl="0.7.1" \
       verljob.pin.vllm="0.17.0" \
-      verljob.template="9170f37d2e03"
+      verljob.template="5d99d5d71b51"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

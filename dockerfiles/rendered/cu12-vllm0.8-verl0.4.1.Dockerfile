@@ -63,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="247e84e62918"
+      verljob.template="10d7af483b3e"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.11.0" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
-      verljob.template="d2c9569f9677"
+      verljob.template="7ff0dc6f1665"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -67,7 +67,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.20.2" \
-      verljob.template="2ee76d10c387"
+      verljob.template="b68637ff80de"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

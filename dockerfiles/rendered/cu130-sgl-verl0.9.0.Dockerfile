@@ -72,7 +72,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.9.0" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
-      verljob.template="a56a95116e6a"
+      verljob.template="230fcb36fff5"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

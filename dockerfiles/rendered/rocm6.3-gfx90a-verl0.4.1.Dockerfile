@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5" \
-      verljob.template="ecc199a052bf"
+      verljob.template="aa7392b0eb3d"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.8.5" \
-      verljob.template="65d7229da4c4"
+      verljob.template="d927d70902a2"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

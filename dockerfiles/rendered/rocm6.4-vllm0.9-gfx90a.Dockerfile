@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.9.1" \
-      verljob.template="2a3d619a635c"
+      verljob.template="9d9262d5b309"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

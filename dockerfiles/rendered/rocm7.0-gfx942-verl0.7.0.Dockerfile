@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="062f57be648c"
+      verljob.template="ac8da970f23a"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

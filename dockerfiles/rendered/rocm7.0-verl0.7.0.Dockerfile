@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.7.0" \
       verljob.pin.vllm="0.11.1" \
-      verljob.template="a2a0f86e125d"
+      verljob.template="3fac16ee784c"
 
 # docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
 RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -45,8 +45,8 @@ def build(
     network. With ``reproducible`` buildah builds, and every build of the same inputs has the same ID. ``force`` builds
     even where nothing changed. The report goes to .build/reports.
     """
-    compatibility.refuse_impossible(variant)
-    compatibility.refuse_engine(variant, daemon_version())
+    compatibility.check_variant(variant)
+    compatibility.check_engine(variant, daemon_version())
     progress = progress or PlainLog()
     site = Site(offline=True) if bundle else site
     with alone(variant.name), tempfile.TemporaryDirectory(prefix="verljob-build-") as private:
@@ -65,8 +65,8 @@ def show_plan(
     variant: Variant, site: Site, tags: Sequence[str], *, from_base: str = "", verl: Source | None = None
 ) -> str:
     """The plan of a build as text; the base is not fetched for it."""
-    compatibility.refuse_impossible(variant)
-    compatibility.refuse_engine(variant, daemon_version())
+    compatibility.check_variant(variant)
+    compatibility.check_engine(variant, daemon_version())
     if not fetch.at_hand(variant, from_base, site):
         return f"variant  {variant.name}: {variant.summary}\nbase     {from_base or variant.base_pinned}, to be fetched"
     with alone(variant.name):

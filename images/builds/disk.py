@@ -83,14 +83,12 @@ def _known(variant: Variant) -> int:
 
 def _pulled(reference: str) -> float:
     """What an image takes while it is pulled, by its registry's manifest; 0 where no registry tells."""
-    from images.registry.client import INDEXES, Repository  # which loads docker-py and requests
+    from images.registry.client import Repository  # which loads docker-py and requests
 
     repository, tag = Repository.parse(reference)
     try:
         with repository:
-            found = repository.manifest(tag)
-            if found and found.media_type in INDEXES:
-                found = repository.manifest(found.parsed["manifests"][0]["digest"])
+            found = repository.image_manifest(tag)
     except RegistryFailed:  # the pull will say it, or debootstrap makes the base
         return 0
     return sum(layer["size"] for layer in found.parsed["layers"]) * (1 + UNPACKED) if found else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from images.builds import bundle, fetch
 from images.builds.bundle import Bundle
 from images.builds.site import Site
-from images.catalog.compatibility import refuse_impossible
+from images.catalog.compatibility import check_variant
 from images.catalog.variant import Variant
 from images.context import context, render
 from images.engine.client import Engine, choose
@@ -23,7 +23,7 @@ def make(variant: Variant, site: Site, output: Path, *, from_base: str = "", loc
     """Fill the empty folder ``output`` and return its bundle.json; the downloads' progress goes to standard error."""
     if output.exists() and any(output.iterdir()):
         raise BundleBroken(f"{output} is not empty; name a folder that is, or a new one")
-    refuse_impossible(variant)
+    check_variant(variant)
     engine = choose()
     reference = fetch.base_of(variant, engine, from_base, site)
     with alone(variant.name):

@@ -55,7 +55,7 @@ def stage(
 def generated(variant: Variant, lock: Path | None = None) -> dict[str, str]:
     """The generated files of the build context by name; ``lock`` takes the place of the variant's own."""
     text = (lock or locks.path(variant.released)).read_text(encoding="utf-8")
-    rest, of_verl = locks.without(text, "verl")
+    rest, of_verl = locks.split(text, "verl")
     return {
         "Dockerfile": render.dockerfile(variant),
         "apt.txt": apt.text(variant),

@@ -61,7 +61,7 @@ def _choose(path: str, named: str) -> Engine:
     except CommandFailed as failure:
         rejected = "; ".join(failure.output.split("\n")).strip("; ") or "no docker on PATH"
         raise EngineMissing(
-            f"no docker client on this machine supports BuildKit: {rejected}. Install Debian's docker.io (20.10) or the "
-            "docker-buildx plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
+            f"no docker client on this machine supports BuildKit: {rejected}. Install Debian's docker.io (20.10) or "
+            "the docker-buildx plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
         ) from failure
     return Engine(client, version, buildx=buildx == "true")

@@ -110,6 +110,13 @@ class Repository:
             raise RegistryFailed(f"{self.name}@{tag}: the registry sent a manifest with digest {manifest.digest}")
         return manifest
 
+    def image_manifest(self, tag: str) -> Manifest | None:
+        """Return the manifest of a tag's image, of the first image if the tag has an index."""
+        manifest = self.manifest(tag)
+        if manifest and manifest.media_type in INDEXES:
+            return self.manifest(manifest.parsed["manifests"][0]["digest"])
+        return manifest
+
     def blob(self, digest: str) -> bytes:
         """Return the blob with this digest, which is verified."""
         content = self._request("GET", f"blobs/{digest}", limit=BLOB_LIMIT).content

@@ -153,7 +153,7 @@ def test_a_build_of_the_same_bytes_is_told_of_and_known_again(daemon: DockerClie
 def test_a_pins_bump_runs_only_the_steps_that_name_it_and_what_follows(
     pin: str, idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compatibility, "refuse_impossible", lambda _: None)  # there is no such version of anything
+    monkeypatch.setattr(compatibility, "check_variant", lambda _: None)  # there is no such version of anything
     before, _ = built(CPU, idle_base)
     variant, lines = bumped(pin, tmp_path)
     after, _ = built(variant, idle_base, lines)
@@ -234,7 +234,7 @@ def test_several_builds_go_on_where_one_fails_and_share_what_is_the_same(
 def test_a_cell_of_another_processor_is_refused_and_left_out_of_all() -> None:
     other = next(variant for variant in CATALOG.variants.values() if variant.architecture != architecture())
 
-    with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine here is {architecture()}"):
+    with pytest.raises(Incompatible, match=f"is for {other.machine}, the engine of this host is {architecture()}"):
         build.build(other, Site.here(), [TAG])
     assert other not in build_all.buildable(CATALOG.of_platform(other.platform))
     assert CPU in build_all.buildable(CATALOG.of_platform("cpu"))
@@ -259,7 +259,7 @@ def test_a_step_that_two_builds_share_is_run_once_when_they_go_on_at_the_same_ti
 
 
 def test_two_images_differ_in_what_was_changed(idle_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compatibility, "refuse_impossible", lambda _: None)
+    monkeypatch.setattr(compatibility, "check_variant", lambda _: None)
     built(CPU, idle_base)
     other, (variant, lines) = "verljob-test-builds:other", bumped("ray", tmp_path)
     build.build(variant, Site.here(), [other], from_base=idle_base, lock=lines, progress=Heard())

@@ -71,7 +71,9 @@ def test_root_installs_missing_packages_at_once_by_the_names_of_this_release(mac
 
 
 @pytest.mark.parametrize(("arguments", "uid"), [(["demo"], "1000"), (["--no-install", "demo"], "0")])
-def test_packages_that_may_not_be_installed_are_listed_in_one_command(machine: Machine, arguments: list[str], uid: str) -> None:
+def test_packages_that_may_not_be_installed_are_listed_in_one_command(
+    machine: Machine, arguments: list[str], uid: str
+) -> None:
     machine.lacks("docker", "docker-compose")
     done = machine.run(*arguments, FAKE_UID=uid)
 
@@ -118,9 +120,7 @@ def test_task_without_containers_needs_no_engine(machine: Machine) -> None:
         (["test"], ["buildah", "podman", "skopeo", "squashfs-tools"]),
     ],
 )
-def test_programs_of_a_task_are_listed_by_package(
-    machine: Machine, arguments: list[str], packages: list[str]
-) -> None:
+def test_programs_of_a_task_are_listed_by_package(machine: Machine, arguments: list[str], packages: list[str]) -> None:
     machine.run("render")  # has made the environment
     machine.lacks(*TOOLS)
     done = machine.run("--no-install", *arguments)

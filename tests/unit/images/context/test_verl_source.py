@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from images.catalog.catalog import Catalog
-from images.catalog.compatibility import refuse_impossible
+from images.catalog.compatibility import check_variant
 from images.context import context, inputs, verl_source
 from images.context.dockerfile import parse
 from images.context.render import dockerfile
 from images.context.staging import Staging
 from images.errors import ImageError, Incompatible
 from images.host.digests import Digests
-from images.pins.locks import without
+from images.pins.locks import split
 from images.report.record import _verl
 
 CATALOG = Catalog.read()
@@ -168,7 +168,7 @@ def test_a_checkout_that_cannot_run_on_the_base_is_refused_before_a_build(checko
     variant, _ = verl_source.chosen(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
 
     with pytest.raises(Incompatible, match=r"verl 0\.10\.0\.dev0 needs Python .*3\.10"):
-        refuse_impossible(variant)
+        check_variant(variant)
 
 
 @pytest.mark.parametrize("variant", ["rocm6.2", "cu130", "cpu", "cpu-vllm"])
@@ -201,8 +201,8 @@ def test_a_bump_of_verl_alone_changes_verls_own_step_alone(tmp_path: Path, monke
 def test_one_package_and_the_head_are_taken_out_of_a_lock() -> None:
     of_verl = "verl==2 --hash=sha256:1 --hash=sha256:2\n"
 
-    assert without(f"# asked: verl==2\na==1\n{of_verl}verl-x==3\n", "verl") == ("a==1\nverl-x==3\n", of_verl)
-    assert without("a==1\n", "verl") == ("a==1\n", "")
+    assert split(f"# requested: verl==2\na==1\n{of_verl}verl-x==3\n", "verl") == ("a==1\nverl-x==3\n", of_verl)
+    assert split("a==1\n", "verl") == ("a==1\n", "")
 
 
 def test_provenance_tells_of_verls_source_in_one_entry(checkout: Path, tmp_path: Path) -> None:
