@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -29,7 +28,6 @@ def make(variant: Variant, site: Site, output: Path, *, from_base: str = "", loc
     with alone(variant.name):
         folder = context.stage(variant, reference, [], lock)
         (folder / "Dockerfile").write_text(render.bundle(variant), encoding="utf-8")
-        shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
             words = ["--build-arg", f"BASE={reference}", *site.secrets(variant, Path(private)), str(folder)]
             stream(engine.output_argv(words, output), engine.environment)

@@ -104,7 +104,7 @@ def test_the_start_script_hands_over_to_the_file_by_which_pyxis_starts_a_contain
 
 
 def test_a_packer_that_fails_ends_with_its_output(image: Image, tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match=r"mksquashfs.*ended with 1(?s:.)*Could not create destination file"):
+    with pytest.raises(CommandFailed, match=r"mksquashfs.*exited with 1(?s:.)*Could not create destination file"):
         squashfs.make(image, tmp_path / "no/such/place")
 
 

@@ -84,7 +84,7 @@ def test_an_unknown_display_is_refused_with_those_that_there_are() -> None:
 def test_every_line_is_handed_on_as_it_comes_and_a_failure_keeps_the_last() -> None:
     heard: list[str] = []
 
-    with pytest.raises(CommandFailed, match="ended with 3:\nout\nhello") as failed:
+    with pytest.raises(CommandFailed, match="exited with 3:\nout\nhello") as failed:
         Commands().watch(["sh", "-c", "echo out; echo $WHO >&2; exit 3"], {"WHO": "hello"}, heard.append)
 
     assert heard == ["out", "hello"]
