@@ -70,14 +70,17 @@ class Catalog:
 
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> Variant:
         """Find a variant by name; else the platform's default; else its newest with another rollout engine."""
+        candidates = self.of_platform(platform)
         if variant:
-            return self._named(variant, platform)
-        if platform not in self.defaults:
-            raise UnknownVariant(platform or "without --platform and --variant", self.defaults)
+            named = {each.name: each for each in candidates}
+            if variant not in named:
+                raise UnknownVariant(variant, get_close_matches(variant, named) or {each.family for each in candidates})
+            return named[variant]
+        if not platform:
+            raise UnknownVariant("without --platform and --variant", self.defaults)
         default = self.variants[self.defaults[platform]]
         if rollout in ("", default.rollout):
             return default
-        candidates = self.of_platform(platform)
         if fits := [each for each in candidates if each.rollout == rollout]:
             return max(fits, key=lambda each: Version(each.installs["verl"]))  # the first of the newest release
         known = {f"{platform} with {each.rollout}" for each in candidates}
@@ -99,14 +102,6 @@ class Catalog:
             return [tag if ":" in tag else f"{variant.repository}:{tag}"]
         latest = [f"{variant.repository}:latest"] if self.is_default(variant) and not variant.source else []
         return [f"{variant.repository}:{variant.tag}", *latest]
-
-    def _named(self, variant: str, platform: str) -> Variant:
-        named = self.variants.get(variant)
-        if named is None or platform not in ("", named.platform):
-            candidates = {each.name: each for each in self.of_platform(platform)}
-            close = get_close_matches(variant, candidates)
-            raise UnknownVariant(variant, close or {each.family for each in candidates.values()})
-        return named
 
 
 def read_bases(path: Path = BASE_DIGESTS) -> dict[str, PinnedBase]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -58,8 +59,9 @@ def problems(variant: Variant) -> list[str]:
 def python_for_verl(variant: Variant) -> Iterator[str]:
     """Requires-Python of the release."""
     verl, python = variant.installs["verl"], Version(variant.python)
-    if not (required := _release(variant).python).contains(python):
-        fits = [each for each in verl_releases.known() if verl_releases.release(each).python.contains(python)]
+    if (required := _release(variant).requires_python) and not required.contains(python):
+        releases = {each: verl_releases.release(each).requires_python for each in verl_releases.known()}
+        fits = [each for each, versions in releases.items() if versions and versions.contains(python)]
         last = f"; verl {max(fits, key=Version)} is the last one for it" if fits else ""
         yield f"verl {verl} needs Python {required}, the base has {python}{last}."
 
@@ -68,8 +70,9 @@ def ranges_of_verl(variant: Variant) -> Iterator[str]:
     """Ranges of torch, vLLM, SGLang, tensordict, transformers and all else that the release and its extra name."""
     pins = {canonicalize_name(name): Version(version) for name, version in variant.pins.items()}
     excepted = {canonicalize_name(name) for name in variant.outside}
-    ranges = dict.fromkeys([*_release(variant).ranges(), *_release(variant).ranges(variant.rollout)])
-    for name, required in ranges:
+    release = _release(variant)
+    ranges = [*verl_releases.ranges(release), *verl_releases.ranges(release, variant.rollout)]
+    for name, required in dict.fromkeys(ranges):
         if name in pins and name not in excepted and not required.contains(pins[name], prereleases=True):
             yield f"verl {variant.installs['verl']} requires {name} {required}, this variant has {pins[name]}."
 
@@ -115,7 +118,7 @@ RULES: tuple[Callable[[Variant], Iterator[str]], ...] = (
 )
 
 
-def _release(variant: Variant) -> verl_releases.Release:
+def _release(variant: Variant) -> Metadata:
     """Metadata of the variant's release; of the last release before it for a checkout or commit."""
     verl = variant.installs["verl"]
     if not variant.source:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from email.parser import Parser
 from functools import cache
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 
@@ -24,30 +22,20 @@ from images.host.process import run
 KEPT = ("Name", "Version", "Requires-Python", "Requires-Dist")
 
 
-@dataclass(frozen=True)
-class Release:
-    """Version ranges of one release of verl."""
-
-    version: str
-    python: SpecifierSet
-    requirements: tuple[Requirement, ...]
-
-    def ranges(self, extra: str = "") -> Iterator[tuple[NormalizedName, SpecifierSet]]:
-        """Yield package and range of each requirement; ``extra`` adds those of one extra."""
-        for requirement in self.requirements:
-            if requirement.specifier and (requirement.marker is None or requirement.marker.evaluate({"extra": extra})):
-                yield canonicalize_name(requirement.name), requirement.specifier
-
-
 @cache
-def release(version: str, folder: Path = VERL_METADATA) -> Release:
+def release(version: str, folder: Path = VERL_METADATA) -> Metadata:
     """Read the stored metadata of a release; raise CatalogError if it is missing."""
     path = folder / f"verl-{version}.txt"
     if not path.is_file():
         raise CatalogError(f"{path} is missing: `invoke image.pins --update` fetches the metadata of verl {version}")
-    message = Parser().parsestr(path.read_text(encoding="utf-8"))
-    requirements = tuple(map(Requirement, message.get_all("Requires-Dist", [])))
-    return Release(message["Version"], SpecifierSet(message["Requires-Python"]), requirements)
+    return Metadata.from_email(path.read_bytes(), validate=False)
+
+
+def ranges(release: Metadata, extra: str = "") -> Iterator[tuple[NormalizedName, SpecifierSet]]:
+    """Yield package and version range of each requirement; ``extra`` adds those of one extra."""
+    for requirement in release.requires_dist or []:
+        if requirement.specifier and (requirement.marker is None or requirement.marker.evaluate({"extra": extra})):
+            yield canonicalize_name(requirement.name), requirement.specifier
 
 
 def known(folder: Path = VERL_METADATA) -> list[str]:

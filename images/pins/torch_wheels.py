@@ -100,14 +100,9 @@ def is_cpu(requirements: Iterable[str]) -> bool:
     return not any(requirement.lower().startswith(CUDA_REQUIREMENTS) for requirement in requirements)
 
 
+@lru_cache
 def wheel_requirements(wheel: Path) -> list[str]:
     """Requires-Dist of a wheel file."""
-    state = wheel.stat()
-    return _requirements(wheel, state.st_ino, state.st_size, state.st_ctime_ns)
-
-
-@lru_cache(maxsize=32)
-def _requirements(wheel: Path, *_identity: int) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return HeaderParser().parsestr(archive.read(name).decode("utf-8")).get_all("Requires-Dist", [])

@@ -15,22 +15,8 @@ from urllib.parse import quote
 
 from license_expression import ExpressionError
 from spdx_tools.common.spdx_licensing import spdx_licensing
+from spdx_tools.spdx import model
 from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
-from spdx_tools.spdx.model import (
-    Actor,
-    ActorType,
-    Checksum,
-    ChecksumAlgorithm,
-    CreationInfo,
-    Document,
-    ExternalPackageRef,
-    ExternalPackageRefCategory,
-    PackagePurpose,
-    Relationship,
-    RelationshipType,
-    SpdxNoAssertion,
-)
-from spdx_tools.spdx.model import Package as SpdxPackage
 from spdx_tools.spdx.parser.error import SPDXParsingError
 from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
@@ -45,20 +31,20 @@ SOURCE_INFO = "found in /"  # followed by a folder, in a package's sourceInfo
 
 def document(name: str, digest: str, created: datetime, packages: Sequence[Package]) -> bytes:
     """Return the SBOM of an image as JSON; ``name`` has no tag, ``digest`` identifies the image."""
-    creation = CreationInfo(
+    creation = model.CreationInfo(
         VERSION,
         DOCUMENT,
         name,
         f"https://spdx.org/spdxdocs/{quote(name)}-{digest.partition(':')[2]}",
-        [Actor(ActorType.TOOL, "verl-on-slurm")],
+        [model.Actor(model.ActorType.TOOL, "verl-on-slurm")],
         created.replace(microsecond=0, tzinfo=None),
     )
     contents = [_to_spdx(package) for package in packages]
     relationships = [
-        Relationship(DOCUMENT, RelationshipType.DESCRIBES, IMAGE),
-        *(Relationship(IMAGE, RelationshipType.CONTAINS, package.spdx_id) for package in contents),
+        model.Relationship(DOCUMENT, model.RelationshipType.DESCRIBES, IMAGE),
+        *(model.Relationship(IMAGE, model.RelationshipType.CONTAINS, package.spdx_id) for package in contents),
     ]
-    spdx = Document(creation, [_image(name, digest), *contents], relationships=relationships)
+    spdx = model.Document(creation, [_image(name, digest), *contents], relationships=relationships)
     _validate(spdx)
     return json.dumps(DocumentConverter().convert(spdx), indent=1, sort_keys=True).encode() + b"\n"
 
@@ -77,24 +63,24 @@ def read(content: bytes) -> tuple[str, list[Package]]:
     return f"sha256:{images[0].checksums[0].value}", packages
 
 
-def _image(name: str, digest: str) -> SpdxPackage:
+def _image(name: str, digest: str) -> model.Package:
     purl = f"pkg:oci/{quote(name.rpartition('/')[2].lower())}@{quote(digest, '')}?repository_url={quote(name, '')}"
-    return SpdxPackage(
+    return model.Package(
         IMAGE,
         name,
-        SpdxNoAssertion(),
+        model.SpdxNoAssertion(),
         files_analyzed=False,
-        checksums=[Checksum(ChecksumAlgorithm.SHA256, digest.partition(":")[2])],
+        checksums=[model.Checksum(model.ChecksumAlgorithm.SHA256, digest.partition(":")[2])],
         external_references=[_reference(purl)],
-        primary_package_purpose=PackagePurpose.CONTAINER,
+        primary_package_purpose=model.PackagePurpose.CONTAINER,
     )
 
 
-def _to_spdx(package: Package) -> SpdxPackage:
-    return SpdxPackage(
+def _to_spdx(package: Package) -> model.Package:
+    return model.Package(
         _id(package),
         package.name,
-        SpdxNoAssertion(),
+        model.SpdxNoAssertion(),
         package.version,
         files_analyzed=False,
         license_declared=_licence(package.licence),
@@ -103,14 +89,14 @@ def _to_spdx(package: Package) -> SpdxPackage:
     )
 
 
-def _from_spdx(package: SpdxPackage) -> Package:
+def _from_spdx(package: model.Package) -> Package:
     purl = next((each.locator for each in package.external_references if each.reference_type == "purl"), "")
     where = (package.source_info or "").removeprefix(SOURCE_INFO)
     return Package(purl, where, package.name, package.version or "")
 
 
-def _reference(purl: str) -> ExternalPackageRef:
-    return ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", purl)
+def _reference(purl: str) -> model.ExternalPackageRef:
+    return model.ExternalPackageRef(model.ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", purl)
 
 
 def _id(package: Package) -> str:
@@ -123,12 +109,12 @@ def _id(package: Package) -> str:
 def _licence(text: str) -> Any:
     """Return the licence if SPDX knows it, else no assertion."""
     try:
-        return spdx_licensing.parse(text, validate=True, strict=True) if text else SpdxNoAssertion()
+        return spdx_licensing.parse(text, validate=True, strict=True) if text else model.SpdxNoAssertion()
     except ExpressionError:
-        return SpdxNoAssertion()
+        return model.SpdxNoAssertion()
 
 
-def _validate(spdx: Document) -> None:
+def _validate(spdx: model.Document) -> None:
     problems: Iterable[Any] = validate_full_spdx_document(spdx, VERSION)
     if messages := [problem.validation_message for problem in problems]:
         raise NotTrusted(f"the SBOM breaks SPDX's rules: {'; '.join(messages[:3])}")

@@ -72,6 +72,21 @@ class Manifest:
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.content)}
 
 
+class Authorization(AuthBase):
+    """An Authorization header, or none; with an ``auth`` object `requests` reads no .netrc."""
+
+    def __init__(self, header: str = "") -> None:
+        self.header = header
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self.header:
+            request.headers["Authorization"] = self.header
+        return request
+
+
+NO_LOGIN = Authorization()
+
+
 class Repository:
     """One repository of a registry, with the Docker engine's settings: logins, CA certificates, plain http."""
 
@@ -82,7 +97,7 @@ class Repository:
         local = urlsplit(f"//{self.host}").hostname in ("localhost", "127.0.0.1", "::1")
         scheme = "https" if secure and not local else "http"
         self.url = f"{scheme}://{HUB_API if self.host == HUB else self.host}/v2/{self.path}/"
-        self.login: AuthBase | None = None  # sent to the registry's own address only
+        self.login: AuthBase = NO_LOGIN  # sent to the registry's own address only
         self.session = requests.Session()
         self.session.trust_env = not local  # no proxy leads back to this machine
         self.ca_bundle = _ca_bundle(self.host)  # also for its token service and storage, unless they have their own
@@ -184,10 +199,9 @@ class Repository:
         """Send one request without following a redirect, and read at most ``limit`` bytes of the body."""
         if self.url.startswith("https:") and not url.startswith("https:"):
             raise RegistryFailed(f"{self.host} uses https and points to {url}; no request was sent to it")
-        login = self.login if self._is_registry(url) and "auth" not in options else None
         # A CA bundle goes with each request: REQUESTS_CA_BUNDLE would override one of the session.
         verify = _ca_bundle(urlsplit(url).netloc) or self.ca_bundle or True
-        options = {"auth": login or _no_login, "verify": verify, **options}
+        options = {"auth": self.login if self._is_registry(url) else NO_LOGIN, "verify": verify, **options}
         try:
             with self.session.request(
                 method, url, timeout=TIMEOUT_S, stream=True, allow_redirects=False, **options
@@ -208,13 +222,13 @@ class Repository:
         only if the registry itself uses http, and only on its own host.
         """
         credentials = auth.load_config().resolve_authconfig(self.host) or {}
-        login = None
+        login: AuthBase = NO_LOGIN
         if credentials.get("username"):
             login = HTTPBasicAuth(credentials["username"], credentials["password"])
         scheme, _, parameters = response.headers.get("WWW-Authenticate", "").partition(" ")
         if scheme.lower() != "bearer":
             self.login = login
-            return login is not None
+            return login is not NO_LOGIN
         challenge = dict(re.findall(r'(\w+)="([^"]*)"', parameters))
         realm = urlsplit(challenge.get("realm", ""))
         own = self.url.startswith("http:") and realm.scheme == "http" and realm.hostname == urlsplit(self.url).hostname
@@ -224,25 +238,9 @@ class Repository:
                 "no login was sent. Report this to the registry's operators"
             )
         query = {"service": challenge.get("service", ""), "scope": challenge.get("scope", "")}
-        granted = self._send("GET", challenge["realm"], LIMIT, params=query, auth=login or _no_login)
-        self.login = _Bearer(_token(granted)) if granted.status == 200 else None
-        return self.login is not None
-
-
-class _Bearer(AuthBase):
-    """Bearer token; with an ``auth`` object `requests` reads no .netrc."""
-
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self.token}"
-        return request
-
-
-def _no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Send no login, not even one from a .netrc."""
-    return request
+        granted = self._send("GET", challenge["realm"], LIMIT, params=query, auth=login)
+        self.login = Authorization(f"Bearer {_token(granted)}") if granted.status == 200 else NO_LOGIN
+        return granted.status == 200
 
 
 def _token(response: Response) -> str:
