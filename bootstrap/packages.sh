@@ -56,40 +56,34 @@ packages::possible() {
 # Installs the missing packages, or lists them and ends.
 packages::install() {
     ((${#PACKAGES[@]} > 0)) || return 0
-    local index name
+    local index entry name
     local -a names=()
     say "missing on this machine:"
     for index in "${!PACKAGES[@]}"; do
         name=${PACKAGES[index]%\?}
         say "  ${name//|/ or }: ${REASONS[index]}"
     done
-    packages::possible || packages::_fail_with_command
-    packages::_apt update
-    for index in "${!PACKAGES[@]}"; do
-        if name=$(packages::_first "${PACKAGES[index]}"); then names+=("$name"); fi
+    ! packages::possible || packages::_apt update
+    for entry in "${PACKAGES[@]}"; do
+        if name=$(packages::_first "$entry"); then
+            names+=("$name")
+        elif [[ $entry != *\? ]] && packages::possible; then
+            say "the package sources have no ${entry//|/ or }"
+        elif [[ $entry != *\? ]]; then
+            names+=("${entry##*|}") # without package sources: the name that every release has
+        fi
     done
+    if ! packages::possible; then
+        say "install them and run this again. On Debian or Ubuntu: sudo apt-get install ${names[*]}"
+        fail "Elsewhere: Python 3.9 or later, and Docker Engine with buildx and Compose (https://docs.docker.com/engine/install)"
+    fi
     ((${#names[@]} > 0)) || fail "the package sources have none of them: see /etc/apt/sources.list"
     say "installing: ${names[*]}"
     packages::_apt install --yes --no-install-recommends "${names[@]}"
 }
 
-packages::_fail_with_command() {
-    local entry name
-    local -a names=()
-    for entry in "${PACKAGES[@]}"; do
-        # Without package sources, the last of the names is the one that every release has.
-        if name=$(packages::_first "$entry" 2> /dev/null); then
-            names+=("$name")
-        elif [[ $entry != *\? ]]; then
-            names+=("${entry##*|}")
-        fi
-    done
-    say "install them and run this again. On Debian or Ubuntu: sudo apt-get install ${names[*]}"
-    fail "Elsewhere: Python 3.9 or later, and Docker Engine with buildx and Compose (https://docs.docker.com/engine/install)"
-}
-
 # usage: packages::_first NAMES
-# Prints the first of the names that the package sources have, or fails; that is an error unless NAMES ends with ?.
+# Prints the first of the names that the package sources have; returns 1 if they have none.
 packages::_first() {
     local -a names
     local name
@@ -97,7 +91,6 @@ packages::_first() {
     for name in "${names[@]}"; do
         ! apt-cache show "$name" > /dev/null 2>&1 || { printf '%s\n' "$name"; return 0; }
     done
-    [[ $1 == *\? ]] || say "the package sources have no ${1//|/ or }"
     return 1
 }
 

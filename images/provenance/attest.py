@@ -37,12 +37,13 @@ def write(reference: str, folder: Path = ATTESTATIONS) -> list[Path]:
 
 
 def attach(pushed: Mapping[str, str], folder: Path = ATTESTATIONS, key: Path | None = None) -> list[Path]:
-    """Attach the statements of pushed images (reference → digest), once per image and repository, and write files.
+    """Attach the statements of pushed images (reference → digest), and write them to files.
 
     With a private ``key``, sign image and statements.
     """
     paths = []
-    for (name, digest), reference in {(parse_repository_tag(each)[0], pushed[each]): each for each in pushed}.items():
+    for reference, digest in pushed.items():
+        name, _ = parse_repository_tag(reference)
         made = statements(local(reference), name, digest)
         with Repository(name) as repository:
             subject = referrers.find_image(repository, digest)
