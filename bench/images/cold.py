@@ -104,7 +104,8 @@ def plain(reference: str, site: Site, private: Path) -> None:
 
 def lay_out(site: Site) -> None:
     """The context of the plain build: the wheel of torch, the lock and the toolkit, as ours are staged."""
-    staged = context.stage(CPU, base_image.ensure(), fetch.fetch_torch(CPU, site)).folder
+    wheels = {f"wheelhouse/{wheel.name}": wheel for wheel in fetch.fetch_torch(CPU, site)}
+    staged = context.stage(CPU, base_image.ensure(), wheels).folder
     shutil.rmtree(FOLDER / "plain", ignore_errors=True)
     shutil.copytree(staged, FOLDER / "plain")
     (FOLDER / "plain" / "Dockerfile").write_text(PLAIN, encoding="utf-8")

@@ -40,7 +40,7 @@ PERIOD_S = 0.1
 class Watch:
     """``with`` it, the fewest free bytes of a folder are looked for; then ``peak`` and ``left`` are what was taken."""
 
-    def __init__(self, folder: Path, free: disk.Free = disk.free_bytes) -> None:
+    def __init__(self, folder: Path, free: Callable[[Path], int] = disk.free_bytes) -> None:
         self._folder, self._free, self._over = folder, free, threading.Event()
         self._begun = self._least = free(folder)
         self._thread = threading.Thread(target=self._look)

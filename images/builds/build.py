@@ -116,17 +116,14 @@ def resolve(request: BuildRequest, site: Site) -> BuildPlan:
     if bundle:
         bundle.refuse_unfit(variant, request.base)
         reference, base = bundle.load_base(variant, engine, last=request.tags[0])
-        wheels = []
+        links = bundle.context_files()
     else:
         reference, base = fetch.fetch_base(variant, engine, request.base, site, last=request.tags[0])
-        wheels = fetch.fetch_torch(variant, site)
-    staged = context.stage(variant, reference, wheels, request.lock, request.verl)
-    if bundle:
-        bundle.lay_out(staged.folder)
+        links = {f"wheelhouse/{wheel.name}": wheel for wheel in fetch.fetch_torch(variant, site)}
+    staged = context.stage(variant, reference, links, request.lock, request.verl)
     labels = build_labels(reference, base, staged.manifest["toolkit"])
     cache = context.staged_digests(staged.folder)
-    entries = None if bundle else staged.staged  # with a bundle's files the folder is scanned
-    found = inputs.collect(staged.folder, base.id, builder_version, labels, cache, staged=entries)
+    found = inputs.collect(staged.folder, base.id, builder_version, labels, staged.entries, cache=cache)
     cache.save()
     return BuildPlan(variant, request.tags, engine, reference, base, staged, labels, found, request.verl, own_buildah)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -104,14 +103,14 @@ class Bundle:
                 return reference, image
         raise BundleBroken(f"{alias} is another image than the bundle's base {base_id}: remove that tag")
 
-    def lay_out(self, staged: Path) -> None:
-        """Link wheels, packages and sources into a build context, where the Dockerfile mounts them from."""
-        for name in self.files:
-            top, _, rest = name.partition("/")
-            if top in CONTEXT_FOLDERS:
-                target = staged / CONTEXT_FOLDERS[top] / rest
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _link(self.folder / name, target)
+    def context_files(self) -> dict[str, Path]:
+        """Return wheels, packages and sources by their path in a build context, where the Dockerfile mounts them."""
+        parts = {name: name.partition("/") for name in self.files}
+        return {
+            f"{CONTEXT_FOLDERS[top]}/{rest}": self.folder / name
+            for name, (top, _, rest) in parts.items()
+            if top in CONTEXT_FOLDERS
+        }
 
     def _bad_files(self) -> list[str]:
         """One line per file that is missing, unknown or damaged."""
@@ -133,14 +132,14 @@ def make(variant: Variant, site: Site, output: Path, *, base: str = "", lock: Pa
     engine = choose()
     reference, image = fetch.fetch_base(variant, engine, base, site)
     with exclusive(variant.name):
-        folder = context.stage(variant, reference, [], lock).folder
+        folder = context.stage(variant, reference, {}, lock).folder
         (folder / "Dockerfile").write_text(render.bundle(variant), encoding="utf-8")
         shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
             arguments = ["--build-arg", f"BASE={reference}", *site.secrets(variant, Path(private)), str(folder)]
-            stream(engine.output_argv(arguments, output), engine.environment)
+            stream(engine.build_argv(arguments, output), engine.environment)
     for wheel in fetch.fetch_torch(variant, site):
-        _link(wheel, output / WHEELS / wheel.name)
+        shutil.copy2(wheel, output / WHEELS / wheel.name)
     fetch_sources(variant, site, output / GIT)
     alias = _alias(image.id)
     image.tag(alias)
@@ -187,11 +186,3 @@ def hashes(folder: Path, names: list[str]) -> dict[str, str]:
 
 def _alias(image_id: str) -> str:
     return f"{ALIAS}:{image_id.rpartition(':')[2][:12]}"
-
-
-def _link(source: Path, target: Path) -> None:
-    """Make a hard link if possible, so that the engine, too, sees an unchanged wheel as unchanged."""
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from images.catalog.variant import Variant
@@ -17,7 +16,6 @@ from images.registry.client import INDEXES, Repository
 PACKAGES_BYTES, TORCH_BYTES = 1_060_000_000, 580_000_000
 PEAK = 1.2  # of a build's size, for downloads and files that a later step removes: an allowance, not a measurement
 UNPACKED = 2.9  # of a layer's compressed size: rocm/vllm, 7.5 GB compressed, takes 22 GB
-Free = Callable[[Path], int]
 
 
 def free_bytes(folder: Path) -> int:
@@ -27,9 +25,9 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def require(folder: Path, needed: float, purpose: str, free: Free = free_bytes) -> None:
+def require(folder: Path, needed: float, purpose: str) -> None:
     """Raise DiskTooSmall, with the numbers, if ``folder`` has less than ``needed`` bytes."""
-    available = free(folder)
+    available = free_bytes(folder)
     if available < needed:
         raise DiskTooSmall(
             f"{purpose} takes about {needed / 1e9:.1f} GB in {folder}, and {available / 1e9:.1f} GB are free. Make "
@@ -45,7 +43,6 @@ def require_for_build(
     pulled: str = "",
     archive_bytes: int = 0,
     reproducible: bool = False,
-    free: Free = free_bytes,
 ) -> None:
     """Raise DiskTooSmall if the engine's disk has no room for a build; a remote engine's disk is not checked.
 
@@ -58,9 +55,9 @@ def require_for_build(
     layers = estimated_bytes(variant, last, base_bytes)
     missing = archive_bytes + (_pulled_bytes(pulled) if pulled else 0)
     purpose = f"building {variant.repository}:{variant.tag}"
-    require(root, layers + missing, purpose, free)
+    require(root, layers + missing, purpose)
     if reproducible:  # a second engine, with another copy of the base and the layers
-        require(buildah.BUILDAH_STORE, layers + (base_bytes or missing), f"{purpose} with buildah", free)
+        require(buildah.BUILDAH_STORE, layers + (base_bytes or missing), f"{purpose} with buildah")
 
 
 def estimated_bytes(variant: Variant, last: str, base_bytes: int) -> float:

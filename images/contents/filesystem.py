@@ -16,7 +16,7 @@ from pathlib import Path
 
 from docker.models.images import Image
 
-from images.contents import layers, rootfs
+from images.contents import rootfs
 from images.host import digests
 
 FILE, FOLDER, LINK, FIFO, CHARACTERS, BLOCKS = "file", "folder", "link", "fifo", "characters", "blocks"
@@ -121,8 +121,8 @@ def entries(archive: tarfile.TarFile, below: Tree | None = None) -> Iterator[tup
     A hard link has the entry of its target, which may be in a layer ``below``.
     """
     seen = dict(below or {})
-    for path, is_folder, member in layers.members(archive):
-        entry = seen[layers.plain(member.linkname)] if member.islnk() else _tar_entry(archive, member)
+    for path, is_folder, member in rootfs.members(archive):
+        entry = seen[rootfs.plain(member.linkname)] if member.islnk() else _tar_entry(archive, member)
         seen[path] = entry
         yield path, is_folder, entry
 

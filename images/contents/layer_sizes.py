@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ class Folder:
     """A folder of a layer with everything below it."""
 
     size: int = 0
-    files: dict[str, int] = field(default_factory=dict)
-    folders: dict[str, Folder] = field(default_factory=dict)
+    children: dict[str, Folder | int] = field(default_factory=dict)
 
 
 def largest(image: Inspected, base_layers: int, cache: Path = LAYER_SIZES) -> list[tuple[str, int]]:
@@ -40,7 +40,7 @@ def largest(image: Inspected, base_layers: int, cache: Path = LAYER_SIZES) -> li
     found: list[tuple[str, int]] = []
     for folder, digest in list(zip(folders, digests))[:own]:
         found += _largest_of_layer(folder, cache / f"{digest.partition(':')[2]}.json")
-    return heapq.nlargest(SHOWN, found, key=_size)
+    return heapq.nlargest(SHOWN, found, key=itemgetter(1))
 
 
 def split(tree: Folder, parts: int = SHOWN) -> list[tuple[str, int]]:
@@ -48,15 +48,14 @@ def split(tree: Folder, parts: int = SHOWN) -> list[tuple[str, int]]:
     heap: list[tuple[int, str, Any]] = [(-tree.size, "", tree)]
     files: list[tuple[str, int]] = []
     while heap and len(heap) + len(files) < parts:
-        size, path, folder = heapq.heappop(heap)
-        if folder is None:
+        size, path, part = heapq.heappop(heap)
+        if isinstance(part, Folder):
+            for name, child in part.children.items():
+                child_size = child.size if isinstance(child, Folder) else child
+                heapq.heappush(heap, (-child_size, f"{path}/{name}", child))
+        else:
             files.append((path, -size))
-            continue
-        for name, each in folder.folders.items():
-            heapq.heappush(heap, (-each.size, f"{path}/{name}", each))
-        for name, length in folder.files.items():
-            heapq.heappush(heap, (-length, f"{path}/{name}", None))
-    return heapq.nlargest(parts, files + [(path, -size) for size, path, _ in heap], key=_size)
+    return heapq.nlargest(parts, files + [(path, -size) for size, path, _ in heap], key=itemgetter(1))
 
 
 def measure(folder: str) -> Folder:
@@ -65,11 +64,11 @@ def measure(folder: str) -> Folder:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                below = tree.folders[entry.name] = measure(entry.path)
+                below = tree.children[entry.name] = measure(entry.path)
                 tree.size += below.size
             elif entry.is_file(follow_symlinks=False):
-                length = tree.files[entry.name] = entry.stat(follow_symlinks=False).st_size
-                tree.size += length
+                size = tree.children[entry.name] = entry.stat(follow_symlinks=False).st_size
+                tree.size += size
     return tree
 
 
@@ -85,10 +84,6 @@ def _largest_of_layer(folder: Path, cached: Path) -> list[tuple[str, int]]:
     new.write_text(json.dumps(found), encoding="utf-8")
     new.replace(cached)
     return found
-
-
-def _size(part: tuple[str, int]) -> int:
-    return part[1]
 
 
 def mb(size: float) -> str:

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from images.contents.layers import members, plain
 from images.engine.daemon import Inspected, daemon
 from images.errors import ImageError
 
@@ -117,6 +116,19 @@ def exported(image: Image) -> Iterator[tarfile.TarFile]:
         raise ImageError(f"the engine's export of {image.short_id} is incomplete: {broken}") from broken
     finally:
         container.remove(force=True)
+
+
+def members(archive: tarfile.TarFile) -> Iterator[tuple[str, bool, tarfile.TarInfo]]:
+    """Yield path, whether it is a folder, and header of each member, except the root folder itself."""
+    for member in archive:
+        path = plain(member.name)
+        if path not in ("", "."):
+            yield path, member.isdir(), member
+
+
+def plain(path: str) -> str:
+    """Return a member's path relative to the root folder."""
+    return path.removeprefix("./").strip("/")
 
 
 def read_archive(archive: tarfile.TarFile, matches: Filter) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,26 +24,30 @@ PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; only verl_node
 class BuildContext:
     """A staged build context: its folder, the Dockerfile's text, and the content of /opt/verljob/image.json.
 
-    ``staged`` has an entry for every path in the folder, as images/context/inputs.py describes it; None for a hard
-    link, which is not read while it is staged.
+    ``entries`` has every path in the folder, as images/context/inputs.py describes it; None for a hard link, which is
+    not read while it is staged.
     """
 
     folder: Path
     dockerfile: str
     manifest: Mapping[str, Any]
-    staged: Mapping[str, str | None]
+    entries: Mapping[str, str | None]
 
 
 def stage(
     variant: Variant,
     base: str,
-    wheels: Sequence[Path],
+    links: Mapping[str, Path],
     lock: Path | None = None,
     verl: verl_source.Source | None = None,
 ) -> BuildContext:
-    """Update ``.build/images/<variant>``; ``lock`` and ``verl`` replace the variant's own lock and release of verl."""
-    folder = STAGED / variant.name
-    texts = _generated(variant, lock)
+    """Update ``.build/images/<variant>``; ``lock`` and ``verl`` replace the variant's own lock and release of verl.
+
+    ``links`` are downloaded files by their path in the context.
+    """
+    folder, dockerfile = STAGED / variant.name, render.dockerfile(variant)
+    rest, of_verl = locks.without((lock or locks.path(variant.released)).read_text(encoding="utf-8"), "verl")
+    texts = {"Dockerfile": dockerfile, "apt.txt": apt.text(variant), "lock.txt": rest, "verl.txt": of_verl}
     with Staging(folder, open_cache(STAGED / "digests.json"), staged_digests(folder)) as staging:
         for name in ("wheelhouse", "debs", "git"):
             staging.folder(name)
@@ -51,25 +55,18 @@ def stage(
             staging.text(name, text)
         for step in STEPS:
             staging.file(f"steps/{step}", str(TEMPLATES / step))
-        for wheel in wheels:
-            staging.link(f"wheelhouse/{wheel.name}", wheel)
+        for name, source in links.items():
+            staging.link(name, source)
         if verl:
             verl_source.stage(verl, staging, "verl")
         manifest = _image_manifest(variant, base, _stage_toolkit(variant, staging, "toolkit"))
         staging.text("toolkit/image.json", json.dumps(manifest, indent=1) + "\n")
-    return BuildContext(folder, texts["Dockerfile"], manifest, staging.entries)
+    return BuildContext(folder, dockerfile, manifest, staging.entries)
 
 
 def staged_digests(folder: Path) -> DigestCache:
     """Return the cached digests of a staged folder, which are stored beside it."""
     return open_cache(folder.with_name(f"{folder.name}.digests.json"))
-
-
-def _generated(variant: Variant, lock: Path | None) -> dict[str, str]:
-    """The generated files of the build context, by name."""
-    text = (lock or locks.path(variant.released)).read_text(encoding="utf-8")
-    rest, verl = locks.without(text, "verl")
-    return {"Dockerfile": render.dockerfile(variant), "apt.txt": apt.text(variant), "lock.txt": rest, "verl.txt": verl}
 
 
 def _image_manifest(variant: Variant, base: str, toolkit: str) -> dict[str, Any]:

@@ -40,18 +40,16 @@ def collect(
     base_id: str,
     builder: str,
     labels: Mapping[str, str],
-    cache: DigestCache | None = None,
+    staged: Mapping[str, str | None],
     *,
-    staged: Mapping[str, str | None] | None = None,
+    cache: DigestCache | None = None,
 ) -> dict[str, str]:
     """Return all inputs of a build of the context ``folder``, name to digest.
 
-    ``builder`` names the engine with its version; ``cache`` has digests of the files, without it all are read.
-    ``staged`` are the entries that Staging recorded; without it the folder is scanned.
+    ``builder`` names the engine with its version; ``staged`` are the entries that Staging recorded, of which those that
+    are None are read, or taken from the ``cache`` of digests.
     """
     found = {BASE: base_id, ENGINE: builder, LABELS: json.dumps(labels, sort_keys=True)}
-    if not staged:
-        return {**found, **_scan(str(folder), cache)}
     return {**found, **{name: entry or _describe(f"{folder}/{name}", cache) for name, entry in staged.items()}}
 
 
@@ -83,18 +81,6 @@ def files(inputs: Mapping[str, str]) -> dict[str, str]:
     """Return the regular files of the context among the inputs, each with its sha256."""
     entries = {name: value.split(" ") for name, value in inputs.items() if name not in (BASE, ENGINE, LABELS)}
     return {name: entry[2] for name, entry in entries.items() if stat.S_ISREG(int(entry[0], 8))}
-
-
-def _scan(top: str, cache: DigestCache | None) -> dict[str, str]:
-    found, folders = dict[str, str](), [""]
-    while folders:
-        above = folders.pop()
-        with os.scandir(f"{top}/{above}") as entries:
-            for entry in entries:
-                found[above + entry.name] = _describe(entry.path, cache)
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{above}{entry.name}/")
-    return found
 
 
 def _describe(path: str, cache: DigestCache | None) -> str:

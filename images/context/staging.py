@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 
@@ -108,7 +109,7 @@ class Staging:
         """Add all files, folders and links below a folder, except names that are ``left_out``."""
         self.folder(name)
         with os.scandir(source) as entries:
-            for entry in sorted(entries, key=_name):
+            for entry in sorted(entries, key=attrgetter("name")):
                 inside = f"{name}/{entry.name}"
                 if left_out(entry.name):
                     continue
@@ -163,7 +164,3 @@ class Staging:
 def _is_unshared_file(state: os.stat_result | None, mode: int) -> bool:
     """Whether this is a regular file of this mode with one name: another hard link could change its content."""
     return state is not None and state.st_mode == stat.S_IFREG | mode and state.st_nlink == 1
-
-
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from images.errors import CommandFailed, ImageError, ToolMissing
 from images.host.paths import BUILDAH_STORE, ROOT
-from images.host.process import run, stream
+from images.host.process import run
 
 # Without root, or with another storage, overlay does not work; vfs copies the whole image for each layer.
 DRIVERS = ("overlay", "vfs")
@@ -39,12 +39,12 @@ class Buildah:
         base: str,
         base_id: str,
         tags: Sequence[str],
-        watch: Callable[..., None] = stream,
+        watch: Callable[..., None],
     ) -> None:
         """Build on an image of the daemon, and copy the result to the daemon as ``tags``.
 
-        ``arguments`` are those of `docker build` without base and tags, the context last; ``watch`` runs buildah's
-        build, given a command and a umask.
+        ``arguments`` are those of `docker build` without base and tags, the context last; ``watch`` runs a command
+        with a umask.
         """
         command = storage_command(self.store)
         own_tag = f"localhost/verljob/{tags[0]}"
@@ -70,9 +70,9 @@ def version() -> str:
     return str(json.loads(run(["buildah", "version", "--json"]))["version"])
 
 
-def time_s(environment: Mapping[str, str] | None = None) -> int:
+def time_s() -> int:
     """Return the time for the image: SOURCE_DATE_EPOCH, else the time of this checkout's commit."""
-    if (given := source_date_epoch(environment)) is not None:
+    if (given := source_date_epoch()) is not None:
         return given
     try:
         return int(run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]))
@@ -80,10 +80,9 @@ def time_s(environment: Mapping[str, str] | None = None) -> int:
         raise ImageError("this checkout has no commit to take the image's time from: set SOURCE_DATE_EPOCH") from no_git
 
 
-def source_date_epoch(environment: Mapping[str, str] | None = None) -> int | None:
+def source_date_epoch() -> int | None:
     """Return SOURCE_DATE_EPOCH, or None if it is not set."""
-    environment = os.environ if environment is None else environment
-    given = environment.get("SOURCE_DATE_EPOCH", "")
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
     if given and not given.isdigit():
         raise ImageError(f"SOURCE_DATE_EPOCH={given!r} is not a number: set it to seconds since 1970")
     return int(given) if given else None

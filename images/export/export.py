@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from docker.models.images import Image
 
 from images.builds import disk
-from images.contents import layers
 from images.engine.daemon import local
 from images.errors import ImageError, ToolMissing
 from images.export import squashfs
+from images.host import digests
 from images.host.process import run
 
 FORMATS = {"docker-archive": "docker.tar", "oci-archive": "oci.tar", "squashfs": "sqsh"}
@@ -23,12 +27,12 @@ SPACE = {"docker-archive": 1.0, "oci-archive": 1.5, "squashfs": 1.0}
 REMOVED = ("apptainer", "bake")
 
 
-def export(reference: str, formats: Sequence[str], folder: Path, free: disk.Free = disk.free_bytes) -> Iterator[Path]:
+def export(reference: str, formats: Sequence[str], folder: Path) -> Iterator[Path]:
     """Write an image of the daemon in each format and yield each file; DiskTooSmall before the first."""
     image = local(reference)
     folder.mkdir(parents=True, exist_ok=True)
     needed = image.attrs["Size"] * sum(SPACE[each] for each in formats)
-    disk.require(folder, needed, f"exporting {reference} as {', '.join(formats)}", free)
+    disk.require(folder, needed, f"exporting {reference} as {', '.join(formats)}")
     writers = {"docker-archive": _docker_archive, "oci-archive": _oci_archive, "squashfs": _squashfs}
     for each in formats:
         path = folder / f"{stem(reference)}.{FORMATS[each]}"
@@ -85,6 +89,42 @@ def _squashfs(image: Image, _: str, path: Path) -> None:
     squashfs.make(image, path)
 
 
+def layer_names(archive: tarfile.TarFile) -> list[str]:
+    """Return the members of an image archive that are its layers, lowest first.
+
+    The archive is one of `docker save`, or of the OCI layout (https://github.com/opencontainers/image-spec).
+    """
+    members = archive.getnames()
+    if "manifest.json" in members:  # docker's; since 25 an archive also has an OCI layout
+        return [str(name) for name in _read_json(archive, "manifest.json")[0]["Layers"]]
+    if "index.json" in members:
+        digest = _read_json(archive, "index.json")["manifests"][0]["digest"]
+        return [_blob(each["digest"]) for each in _read_json(archive, _blob(digest))["layers"]]
+    raise ImageError(f"{archive.name!r} is not an image archive: it has neither manifest.json nor index.json")
+
+
+def diff_ids(path: Path) -> list[str]:
+    """Return the digests of an archive's uncompressed layers, by which an engine identifies them."""
+    found = []
+    with tarfile.open(path) as archive:
+        for name in layer_names(archive):
+            raw = archive.extractfile(name)
+            assert raw
+            compressed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            found.append(f"sha256:{digests.sha256_stream(gzip.GzipFile(fileobj=raw) if compressed else raw)}")
+    return found
+
+
 def _check_layers(image: Image, path: Path) -> None:
-    if (found := layers.diff_ids(path)) != (expected := image.attrs["RootFS"]["Layers"]):
+    if (found := diff_ids(path)) != (expected := image.attrs["RootFS"]["Layers"]):
         raise ImageError(f"{path.name} has other layers than {image.id}: {found} instead of {expected}")
+
+
+def _read_json(archive: tarfile.TarFile, name: str) -> Any:
+    file = archive.extractfile(name)
+    return json.loads(file.read()) if file else None
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from docker.models.images import Image
 
-from images.contents import layers, rootfs
+from images.contents import rootfs
 from images.errors import CommandFailed, ToolMissing
 
 # zstd's level 3 is several times as fast as its default of 15; every kernel since 4.14 reads it.
@@ -80,13 +80,13 @@ def _write(exported: tarfile.TarFile, replaced: Mapping[str, bytes], created_s: 
     """
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT) as tree:
         missing = {path.rpartition("/")[0] for path in replaced}
-        for path, _, member in layers.members(exported):
+        for path, _, member in rootfs.members(exported):
             if path in replaced or path == ".dockerenv" or path.startswith("dev/"):
                 continue
             missing.discard(path)
             member.name, member.mtime = path, min(int(member.mtime), created_s)
             if member.islnk():
-                member.linkname = layers.plain(member.linkname)
+                member.linkname = rootfs.plain(member.linkname)
             attributes = {key: text for key, text in member.pax_headers.items() if key.startswith("SCHILY.")}
             member.pax_headers = attributes
             tree.format = tarfile.PAX_FORMAT if attributes and member.isreg() else tarfile.GNU_FORMAT

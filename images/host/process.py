@@ -32,13 +32,9 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
     return done.stdout
 
 
-def stream(argv: Sequence[str], env: Mapping[str, str] | None = None, umask: int = -1) -> None:
-    """Run with all output on our standard error, for commands whose progress people watch.
-
-    ``umask`` replaces the umask of this process.
-    """
-    whole = {**os.environ, **(env or {})}
-    code = subprocess.run(list(argv), env=whole, stdout=sys.stderr, umask=umask, check=False).returncode
+def stream(argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Run with all output on our standard error, for commands whose progress people watch."""
+    code = subprocess.run(list(argv), env={**os.environ, **(env or {})}, stdout=sys.stderr, check=False).returncode
     if code:
         raise CommandFailed(argv, code)
 

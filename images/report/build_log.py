@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from images.context.dockerfile import STEPS, parse, steps
 
@@ -59,7 +60,9 @@ class BuildLog:
 
     def of_stage(self, stage: str) -> list[Step]:
         """Return the instructions of a stage in order."""
-        return sorted((each for each in self.steps.values() if each.index and each.stage == stage), key=_index)
+        return sorted(
+            (each for each in self.steps.values() if each.index and each.stage == stage), key=attrgetter("index")
+        )
 
     def _begin(self, step: Step) -> None:
         self.current = self.steps.setdefault(step.number, step)
@@ -95,7 +98,3 @@ class BuildahLog(BuildLog):
         if self.current and not self.current.ended:
             self.current.ended, self.current.seconds = True, round(now_s - self._started_s, 1)
         self._started_s = now_s
-
-
-def _index(step: Step) -> int:
-    return step.index

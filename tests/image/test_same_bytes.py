@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -20,7 +21,7 @@ from images.context.render import TEMPLATES
 from images.engine import base_image, buildah
 from images.engine.client import choose
 from images.engine.daemon import get
-from images.host.process import run
+from images.host.process import Commands, run
 from tests.support.archives import archive_tree, differences
 
 VARIANT = Catalog.read().find("cpu")
@@ -53,7 +54,7 @@ class Builds:
         """Stage the build, with added steps, and return the arguments of the engine."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(context, "STAGED", self.folder / name)
-            staged = context.stage(VARIANT, self.base, [])
+            staged = context.stage(VARIANT, self.base, {})
         folder = staged.folder
         loader = Environment(loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined)  # noqa: S701
         (folder / "Dockerfile").write_text(loader.from_string(TEMPLATE).render(variant=VARIANT) + f"\n{steps}")
@@ -68,7 +69,8 @@ class Builds:
 
     def by_buildah(self, name: str, arguments: list[str]) -> str:
         """Build, and return the ID."""
-        buildah.find(self.store).build(arguments, self.base, get(self.base).id, [f"{NAME}:{name}"])
+        watch = partial(Commands().watch, env={}, on_line=lambda _: None)
+        buildah.find(self.store).build(arguments, self.base, get(self.base).id, [f"{NAME}:{name}"], watch)
         return str(self.daemon.images.get(f"{NAME}:{name}").id)
 
     def tree(self, name: str) -> Tree:

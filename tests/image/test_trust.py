@@ -60,7 +60,7 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     engine, reference, started = choose(), base_image.ensure(), record.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
-        staged = context.stage(SPEC, reference, [])
+        staged = context.stage(SPEC, reference, {})
     folder = staged.folder
     (folder / "Dockerfile").write_text(DOCKERFILE)
     for path in ("a/stays-1", "a/gone-1", "anew/old-1"):
@@ -71,7 +71,9 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     run(argv, engine.environment)
     image = daemon.images.get(NAME)
     below = get(reference)
-    inputs = context_inputs.collect(folder, below.id, context_inputs.docker_versions(engine), {})
+    inputs = context_inputs.collect(
+        folder, below.id, context_inputs.docker_versions(engine), {}, dict.fromkeys(staged.entries)
+    )
     plan = BuildPlan(SPEC, [NAME], engine, reference, below, staged, {}, inputs)
     recorded = record.write(str(image.id), record.predicate(plan, record.dependencies(plan), started))
     yield image

@@ -10,8 +10,8 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from images.contents import layers
 from images.contents.filesystem import CHARACTERS, FILE, FOLDER, LINK, Entry, Tree, differing, entries
+from images.export.export import layer_names
 
 OWNER = (7, 8)
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
@@ -70,7 +70,7 @@ def archive_tree(path: Path) -> Tree:
     """The tree of an archive, by a second implementation of overlays to compare the product with."""
     tree: dict[str, Entry] = {}
     with tarfile.open(path) as archive:
-        for name in layers.names(archive):
+        for name in layer_names(archive):
             with tarfile.open(fileobj=archive.extractfile(name), mode="r:*") as opened:
                 tree = overlay(tree, entries(opened, tree))
     return tree

@@ -73,7 +73,7 @@ def test_the_creation_time_is_a_label_only_if_it_is_the_same_for_every_build(
 @pytest.fixture
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(context, "STAGED", tmp_path)
-    return context.stage(CPU, "base:1", []).folder
+    return context.stage(CPU, "base:1", {}).folder
 
 
 def test_a_context_has_the_files_that_its_dockerfile_mounts_and_no_others(staged: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_manifest_of_the_image_has_the_documented_keys(staged: Path) -> None
 def test_a_gpu_image_has_no_cpu_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "STAGED", tmp_path)
 
-    folder = context.stage(CATALOG.variants["cu130"], "base:1", []).folder
+    folder = context.stage(CATALOG.variants["cu130"], "base:1", {}).folder
 
     assert {path.name for path in (folder / "toolkit/python").iterdir()} == {"verl_node"}
 
@@ -103,7 +103,7 @@ def test_files_are_readable_by_every_uid_with_any_umask(tmp_path: Path, monkeypa
     monkeypatch.setattr(context, "STAGED", tmp_path)
     before = os.umask(0o077)
     try:
-        staged = context.stage(CPU, "base:1", []).folder
+        staged = context.stage(CPU, "base:1", {}).folder
     finally:
         os.umask(before)
 
@@ -120,7 +120,7 @@ def test_the_toolkits_revision_depends_on_content_not_on_time(tmp_path: Path, mo
     edited = tmp_path / "entrypoints/verl_node/__main__.py"
 
     def revision() -> str:
-        staged = context.stage(CPU, "base:1", [])
+        staged = context.stage(CPU, "base:1", {})
         written = json.loads((staged.folder / "toolkit/image.json").read_text())
         assert written == staged.manifest
         return str(written["toolkit"])

@@ -15,7 +15,7 @@ from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
-from images.context import render
+from images.context import context, render
 from images.errors import BundleBroken
 from images.host.process import run
 
@@ -91,14 +91,16 @@ def test_a_bundle_of_another_variant_catalog_or_lock_is_refused(folder: Path) ->
 
 
 def test_a_bundle_is_laid_out_where_the_dockerfile_mounts_it(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staged = tmp_path_factory.mktemp("staged")
+    monkeypatch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
 
-    Bundle.read(folder).lay_out(staged)
+    staged = context.stage(CPU, "base:1", Bundle.read(folder).context_files()).folder
 
-    files = {str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()}
+    found = {str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()}
+    files = {name for name in found if name.startswith(("wheelhouse/", "debs/", "git/"))}
     assert files == {"wheelhouse/ray.whl", "debs/tini.deb", "debs/Packages", "git/vllm.git/HEAD"}
+    assert (staged / "wheelhouse/ray.whl").samefile(folder / "wheels/ray.whl")
     for name in ("wheelhouse", "debs"):
         assert f"--mount=type=bind,source={name},target=/{name}" in render.dockerfile(CPU)
     assert "--mount=type=bind,source=git,target=/git" in render.dockerfile(ROCM)

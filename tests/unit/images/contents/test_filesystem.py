@@ -14,9 +14,10 @@ from typing import cast
 import pytest
 from docker.models.images import Image
 
-from images.contents import filesystem, layers, rootfs
+from images.contents import filesystem, rootfs
 from images.contents.filesystem import CHARACTERS, FIFO, FILE, FOLDER, LINK, Entry
 from images.errors import ImageError
+from images.export.export import diff_ids
 from tests.support.archives import (
     EXPECTED,
     LAYERS,
@@ -40,7 +41,7 @@ def test_layers_overlay_one_another_as_in_an_engine(write: object, tmp_path: Pat
 
 @pytest.mark.parametrize("write", [docker_archive, oci_archive])
 def test_diff_ids_are_the_digests_of_the_uncompressed_layers(write: object, tmp_path: Path) -> None:
-    assert layers.diff_ids(write(tmp_path, *LAYERS)) == [digest(each) for each in LAYERS]  # type: ignore[operator]
+    assert diff_ids(write(tmp_path, *LAYERS)) == [digest(each) for each in LAYERS]  # type: ignore[operator]
 
 
 def test_a_hard_link_keeps_its_content_when_an_upper_layer_replaces_its_target(tmp_path: Path) -> None:

@@ -54,11 +54,20 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("torch/__init__.py", "a = 1\n")
         archive.writestr("torch-2.13.0.dist-info/METADATA", "Name: torch\n")
-    return context.stage(CPU, "base:1", [wheel]).folder
+    return context.stage(CPU, "base:1", wheelhouse(wheel)).folder
+
+
+def wheelhouse(*wheels: Path) -> dict[str, Path]:
+    return {f"wheelhouse/{wheel.name}": wheel for wheel in wheels}
+
+
+def listed(folder: Path) -> dict[str, None]:
+    """Every path in a folder, as an entry that has to be read."""
+    return {str(path.relative_to(folder)): None for path in folder.rglob("*")}
 
 
 def key_of(folder: Path, base_id: str = BASE_ID, engine: Engine = ENGINE) -> str:
-    return inputs.key(inputs.collect(folder, base_id, inputs.docker_versions(engine), LABELS))
+    return inputs.key(inputs.collect(folder, base_id, inputs.docker_versions(engine), LABELS, listed(folder)))
 
 
 def test_the_key_does_not_depend_on_file_times(staged: Path) -> None:
@@ -112,11 +121,11 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def key_with_caches(verl: verl_source.Source | None = None) -> str:
     """The key, computed as by a new process with the caches of earlier ones."""
     digests.open_cache.cache_clear()
-    staged = context.stage(CPU, "base:1", [], verl=verl)
+    staged = context.stage(CPU, "base:1", {}, verl=verl)
     cache = context.staged_digests(staged.folder)
-    read = inputs.collect(staged.folder, BASE_ID, "docker", LABELS)
-    for entries in (staged.staged, None):
-        found = inputs.collect(staged.folder, BASE_ID, "docker", LABELS, cache, staged=entries)
+    read = inputs.collect(staged.folder, BASE_ID, "docker", LABELS, listed(staged.folder))
+    for entries in (staged.entries, listed(staged.folder)):
+        found = inputs.collect(staged.folder, BASE_ID, "docker", LABELS, entries, cache=cache)
         assert found == read, "as if all files were read"
     key = inputs.key(read)
     cache.save()
@@ -294,7 +303,7 @@ def test_another_base_client_buildx_or_daemon_changes_the_key(staged: Path, fake
 @pytest.mark.parametrize("name", list(CPU.pins))
 def test_another_pin_changes_the_key(staged: Path, name: str) -> None:
     before = key_of(staged)
-    wheels = list((staged.parent.parent).glob("*.whl"))
+    wheels = wheelhouse(*staged.parent.parent.glob("*.whl"))
     bumped = replace(CPU, python="3.12") if name == "python" else replace(CPU, installs={**CPU.installs, name: "99.9"})
 
     assert key_of(context.stage(bumped, "base:1", wheels, locks.path(CPU)).folder) != before
@@ -304,7 +313,7 @@ def test_a_given_lock_is_an_input(staged: Path, tmp_path: Path) -> None:
     before = key_of(staged)
     (tmp_path / "lock").write_text("ray==1\n")
 
-    staged_again = context.stage(CPU, "base:1", list(tmp_path.glob("*.whl")), tmp_path / "lock")
+    staged_again = context.stage(CPU, "base:1", wheelhouse(*tmp_path.glob("*.whl")), tmp_path / "lock")
 
     assert key_of(staged_again.folder) != before
 
@@ -313,7 +322,7 @@ def test_another_label_changes_the_key(staged: Path) -> None:
     before = key_of(staged)
     labels = {**LABELS, "org.opencontainers.image.created": "2023-11-14T22:13:20+00:00"}
 
-    assert inputs.key(inputs.collect(staged, BASE_ID, inputs.docker_versions(ENGINE), labels)) != before
+    assert inputs.key(inputs.collect(staged, BASE_ID, inputs.docker_versions(ENGINE), labels, listed(staged))) != before
 
 
 def test_only_the_image_that_was_built_from_the_inputs_counts(tmp_path: Path, fake_daemon: FakeDaemon) -> None:

@@ -189,7 +189,7 @@ def test_verls_source_is_the_last_layer_and_the_layers_below_are_those_of_the_re
 
 def test_a_bump_of_verl_changes_only_verls_own_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "STAGED", tmp_path)
-    folder = context.stage(CPU, "base:1", []).folder
+    folder = context.stage(CPU, "base:1", {}).folder
 
     assert (folder / "verl.txt").read_text().startswith(f"verl=={CPU.installs['verl']}")
     assert "\nverl==" not in (folder / "lock.txt").read_text()
@@ -207,7 +207,8 @@ def test_a_package_and_the_header_are_removed_from_a_lock() -> None:
 def test_provenance_has_verls_source_as_one_dependency(checkout: Path, tmp_path: Path) -> None:
     source = verl_source.find(str(checkout), nothing)
     stage(source, tmp_path / "context")
-    files = inputs.files(inputs.collect(tmp_path / "context", "", "", {}))
+    entries = {str(path.relative_to(tmp_path / "context")): None for path in (tmp_path / "context").rglob("*")}
+    files = inputs.files(inputs.collect(tmp_path / "context", "", "", {}, entries))
 
     (dependency,) = _verl(source, files)
     assert (dependency["name"], dependency["uri"]) == ("verl", checkout.as_uri())

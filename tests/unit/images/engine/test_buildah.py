@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from images.engine import buildah
 from images.errors import ImageError
+from images.host.process import Commands
 
 ID = "ab" * 32
 BUILDAH = """#!/bin/sh
@@ -39,7 +41,8 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(arguments: list[str], tags: list[str], store: Path) -> None:
-    buildah.find(store).build(arguments, "base:1", f"sha256:{ID}", tags)
+    watch = partial(Commands().watch, env={}, on_line=lambda _: None)
+    buildah.find(store).build(arguments, "base:1", f"sha256:{ID}", tags, watch)
 
 
 def calls(log: Path, verb: str) -> list[list[str]]:
@@ -93,19 +96,22 @@ def test_vfs_replaces_overlay_and_without_both_their_errors_are_reported(
 
 
 def test_the_time_is_source_date_epoch_else_that_of_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert buildah.time_s({"SOURCE_DATE_EPOCH": "7"}) == 7
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "7")
+    assert buildah.time_s() == 7
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with pytest.raises(ImageError, match="'yesterday' is not a number: set it to seconds since 1970"):
-        buildah.time_s({"SOURCE_DATE_EPOCH": "yesterday"})
+        buildah.time_s()
 
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
     monkeypatch.setattr(buildah, "ROOT", tmp_path)
     with pytest.raises(ImageError, match="no commit to take the image's time from: set SOURCE_DATE_EPOCH"):
-        buildah.time_s({})
+        buildah.time_s()
 
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     subprocess.run([*git, "init", "--quiet"], check=True)
     dated = {**os.environ, "GIT_COMMITTER_DATE": "1600000000 +0000"}
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "x"], check=True, env=dated)
-    assert buildah.time_s({}) == 1_600_000_000
+    assert buildah.time_s() == 1_600_000_000
 
 
 def test_a_missing_buildah_is_reported_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

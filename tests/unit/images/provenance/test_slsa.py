@@ -38,9 +38,9 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     variant = Catalog.read().variants["rocm6.2"]
     wheel = tmp_path / "torch-1-cp39-cp39-linux_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    staged = context.stage(variant, "mirror.example/rocm:6", [wheel])
+    staged = context.stage(variant, "mirror.example/rocm:6", {f"wheelhouse/{wheel.name}": wheel})
     Site(pip_index="https://somebody:hunter2@index.example").secrets(variant, tmp_path)
-    inputs = context_inputs.collect(staged.folder, BASE.id, "docker", {})
+    inputs = context_inputs.collect(staged.folder, BASE.id, "docker", {}, staged.entries)
     engine = Engine("/usr/bin/docker", "20.10.24", False)
     plan = BuildPlan(variant, [], engine, "mirror.example/rocm:6", BASE, staged, {}, inputs)
     return record.predicate(plan, record.dependencies(plan), record.now())
@@ -111,7 +111,7 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 @pytest.mark.usefixtures("predicate")
 def test_a_build_of_buildahs_says_so() -> None:
     docker, variant = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
-    plan = BuildPlan(variant, [], docker, "base:1", BASE, context.stage(variant, "base:1", []), {}, {})
+    plan = BuildPlan(variant, [], docker, "base:1", BASE, context.stage(variant, "base:1", {}), {}, {})
 
     told = record.predicate(replace(plan, buildah=Buildah("1.28.2", 0)), [], record.now())
 
