@@ -107,8 +107,8 @@ def show_plan(request: BuildRequest, site: Site) -> str:
 def resolve(request: BuildRequest, site: Site) -> BuildPlan:
     """Fetch base and wheels if they are missing, stage the context, and compute the digests of all inputs.
 
-    Resolved once: report and record take the plan and query nothing again that it has. The caller holds the lock of the
-    variant.
+    Resolved once: no later step queries engine, registry or disk for a fact in the plan. The caller holds the variant's
+    lock.
     """
     engine, variant, bundle = choose(), request.variant, request.bundle
     own_buildah = buildah.find() if request.reproducible else None

@@ -46,7 +46,7 @@ def require_for_build(
 ) -> None:
     """Raise DiskTooSmall if the engine's disk has no room for a build; a remote engine's disk is not checked.
 
-    ``last`` is the tag of an earlier build, whose size is the estimate for the new layers; without one known sizes are.
+    ``last`` is the tag of an earlier build, whose size is the estimate for the new layers, else known sizes are.
     The base takes ``base_bytes`` now, or must be ``pulled`` by this reference, or loaded from ``archive_bytes``.
     """
     root = data_root()

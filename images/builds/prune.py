@@ -27,14 +27,14 @@ MARKS = ("/opt/verljob", "/steps/guard.py", "/apt.sh /apt.txt", "verljob.pth")
 
 
 @dataclass(frozen=True)
-class Old:
+class StaleItems:
     """Old images by ID with names and size, and old cache records by ID with their size."""
 
     images: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     cache: Mapping[str, int] = field(default_factory=dict)
 
 
-def find(catalog: Catalog, label: str = LABEL) -> Old:
+def find(catalog: Catalog, label: str = LABEL) -> StaleItems:
     """Find old images and cache records; those in use, also by a container, are not old."""
     current = {name for variant in catalog.variants.values() for name in catalog.names(variant)}
     used = {
@@ -47,7 +47,7 @@ def find(catalog: Catalog, label: str = LABEL) -> Old:
         for step in parse(dockerfile(variant))
         if step.name == "RUN"
     }
-    return Old(old_images(images, current, used), old_cache(daemon().df().get("BuildCache") or [], commands))
+    return StaleItems(old_images(images, current, used), old_cache(daemon().df().get("BuildCache") or [], commands))
 
 
 def old_images(images: Iterable[Image], current: set[str], used: set[str]) -> dict[str, tuple[str, int]]:
@@ -89,7 +89,7 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def table(old: Old) -> str:
+def table(old: StaleItems) -> str:
     """Return the output of `invoke image.prune`."""
     lines = [f"{size / 1e9:6.2f} GB  {name}  {key.rpartition(':')[2][:12]}" for key, (name, size) in old.images.items()]
     if old.cache:
@@ -101,7 +101,7 @@ def table(old: Old) -> str:
     )
 
 
-def remove(old: Old) -> str:
+def remove(old: StaleItems) -> str:
     """Remove old images and cache records, and return a summary."""
     for key, (name, _) in old.images.items():
         for each in daemon().images.get(key).tags:

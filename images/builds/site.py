@@ -86,9 +86,8 @@ class Site:
     def _sources(self, variant: Variant) -> list[str]:
         """apt's sources, if they replace those of the base."""
         if self.offline:
-            return [
-                "deb [trusted=yes] copy:/debs ./"
-            ]  # copied like a download, so that it is checked: dockerfiles/apt.sh
+            # Copied like a download, so that it is checked: dockerfiles/apt.sh
+            return ["deb [trusted=yes] copy:/debs ./"]
         return [f"deb {self.apt_mirror} {suite}" for suite in variant.apt_suites] if self.apt_mirror else []
 
     def _pip(self) -> list[str]:

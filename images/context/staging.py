@@ -84,10 +84,10 @@ class Staging:
     def link(self, name: str, source: Path) -> None:
         """Add a large file: a hard link if possible, else a copy; the daemon notices when it is another file."""
         target, current = self._add(name, None)
-        wanted = source.stat()
-        if current and os.path.samestat(current, wanted):
+        state = source.stat()
+        if current and os.path.samestat(current, state):
             return
-        looks_alike = current and (current.st_size, current.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns)
+        looks_alike = current and (current.st_size, current.st_mtime_ns) == (state.st_size, state.st_mtime_ns)
         self._remove(target, current)
         if not looks_alike:
             with suppress(OSError):  # another file system

@@ -23,7 +23,7 @@ BUILDAH_STEP = re.compile(r"(?:\[(\d+)/\d+\] )?(?:STEP \d+/\d+: (.+)|COMMIT\b.*)
 
 @dataclass
 class Step:
-    """One step of a build; ``index`` counts from 1, which is the stage's FROM, and is 0 if it is no instruction."""
+    """One step of a build; ``index`` counts from 1, which is the stage's FROM, and is 0 if it is not an instruction."""
 
     number: int
     stage: str
@@ -71,7 +71,7 @@ class BuildLog:
 class BuildahLog(BuildLog):
     """The steps of buildah's output: ``STEP 2/9: RUN …``, after ``[1/2] `` if there are several stages.
 
-    buildah also counts instructions that are no step for BuildKit, and prints no times: a step ends when the next line
+    buildah also counts instructions that are not steps for BuildKit, and prints no times: a step ends when the next line
     of this form comes.
     """
 

@@ -156,7 +156,7 @@ def test_prune_removes_our_old_images_and_nothing_else(daemon: DockerClient, two
     assert ours in old.images
     assert "verl.cpu:0.0.1-old" in prune.table(old)
 
-    summary = prune.remove(prune.Old({ours: old.images[ours]}))
+    summary = prune.remove(prune.StaleItems({ours: old.images[ours]}))
 
     assert summary == "Removed 1 images and 0 records of the build cache."
     assert ours not in {image.id for image in daemon.images.list()}

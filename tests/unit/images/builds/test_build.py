@@ -7,21 +7,25 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from images.builds import fetch
+from images.builds import build, builder, fetch
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
-from images.context import context
+from images.context import context, inputs
 from images.context.context import BuildContext
 from images.context.plan import BuildPlan, build_labels
-from images.engine import base_image
+from images.engine import base_image, daemon
 from images.engine.base_image import MADE
 from images.engine.client import Engine
 from images.engine.daemon import Inspected
 from images.errors import BaseUnreachable
 from images.host.paths import ENTRYPOINTS
+from images.host.process import Commands
+from images.report import record, store
+from images.report.progress import Progress
 
 CATALOG = Catalog.read()
 CPU = CATALOG.variants["cpu"]
@@ -173,3 +177,41 @@ def test_a_pinned_base_is_pulled_even_if_its_tag_is_present(monkeypatch: pytest.
 
     assert fetch.fetch_base(variant, ENGINE, "", Site())[0] == variant.base
     assert pulled == [variant.base_pinned]
+
+
+DOCKER = """#!/bin/sh
+echo '#5 [1/2] FROM base:1'; echo '#5 DONE 0.1s'
+echo '#6 [2/2] RUN true'; echo '#6 DONE 0.2s'
+"""
+
+
+def test_a_build_queries_no_fact_of_its_plan_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = {"Id": "sha256:1", "Size": 7, "RootFS": {"Layers": ["sha256:a"]}}
+    made = {"Id": "sha256:2", "Size": 9, "RootFS": {"Layers": ["sha256:a", "sha256:b"]}}
+    queries: list[tuple[str, ...]] = []
+
+    def call(name: str, reference: str) -> Any:
+        queries.append((name, reference))
+        return {"base:1": base, "n:1": made}[reference] if name == "inspect_image" else []
+
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setattr(daemon, "_call", call)
+    monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
+    monkeypatch.setattr(fetch, "fetch_torch", lambda *_: [])
+    monkeypatch.setattr(build, "choose", lambda: replace(ENGINE, client=str(tmp_path / "docker")))
+    for module in (inputs, record):
+        monkeypatch.setattr(module, "daemon_version", lambda: {"Version": "20.10.24"})
+    monkeypatch.setattr(record, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(inputs.record_built, "__defaults__", (tmp_path / "built",))
+    monkeypatch.setattr(store.read, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(store.write, "__defaults__", (tmp_path, ""))
+
+    plan = build.resolve(build.BuildRequest(CPU, ["n:1"], "base:1"), Site())
+    queries.clear()
+    result = builder.run(plan, [], Progress(), Commands())
+
+    assert result.image.id == "sha256:2"
+    assert sorted(queries) == [("history", "sha256:1"), ("history", "sha256:2"), ("inspect_image", "n:1")]
+    assert json.loads((tmp_path / "n_1.json").read_text())["base_size"] == 7
+    assert (tmp_path / "records/2.json").exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from images.builds import prune
-from images.builds.prune import Old
+from images.builds.prune import StaleItems
 from images.report import record
 
 CURRENT = {"verl.cpu:0.9.1-cpu", "verl.cpu:latest"}
@@ -44,7 +44,7 @@ def test_an_image_that_a_container_uses_is_kept() -> None:
 def test_an_image_pulled_by_digest_is_kept_unless_this_checkout_built_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert prune.old_images([image("1", pulled=True)], CURRENT, set()) == {}
 
-    monkeypatch.setattr(record, "read", lambda _: {"built": "here"})
+    monkeypatch.setattr(record, "read", lambda _: {"built": "by this checkout"})
     assert prune.old_images([image("1", pulled=True)], CURRENT, set()) == {"sha256:1": ("without a name", 7)}
 
 
@@ -79,11 +79,11 @@ def test_a_record_in_use_or_part_of_an_image_is_kept() -> None:
 
 
 def test_the_table_has_names_sizes_and_the_next_command() -> None:
-    old = Old({"sha256:0123456789abcdef": ("verl.cpu:0.9.0-cpu", 1_750_000_000)}, {"a": 10**9, "b": 10**9})
+    old = StaleItems({"sha256:0123456789abcdef": ("verl.cpu:0.9.0-cpu", 1_750_000_000)}, {"a": 10**9, "b": 10**9})
 
     assert prune.table(old).splitlines()[:2] == [
         "  1.75 GB  verl.cpu:0.9.0-cpu  0123456789ab",
         "  2.00 GB  build cache, 2 records",
     ]
     assert "invoke image.prune --yes" in prune.table(old)
-    assert prune.table(Old()) == "No old images or cache records."
+    assert prune.table(StaleItems()) == "No old images or cache records."

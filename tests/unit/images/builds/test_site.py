@@ -13,7 +13,7 @@ from images.catalog.catalog import Catalog
 from images.errors import SiteError
 
 CPU, ROCM = (Catalog.read().variants[name] for name in ("cpu", "rocm6.2"))
-SECRET = "hunter2/+"  # noqa: S105  stands in for one, with what a URL has to escape
+SECRET = "hunter2/+"  # noqa: S105  a fake, with characters that a URL has to escape
 EVERYTHING = """
 base_mirror = "harbor.example.org/{registry}"
 wheelhouse = "wheels"
