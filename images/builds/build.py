@@ -64,7 +64,8 @@ class BuildRequest:
         content = Bundle.read(Path(bundle)) if bundle else None
         named = catalog.find(platform, variant or (content.variant if content else ""), rollout)
         chosen, source = verl_source.from_flags(named, verl, editable, site.git_environment)
-        return cls(chosen, catalog.names(chosen, tag), base, None, source, content, reproducible)
+        tags = catalog.names(chosen, tag)
+        return cls(chosen, tags, base, verl=source, bundle=content, reproducible=reproducible)
 
 
 def build(
@@ -125,7 +126,18 @@ def resolve(request: BuildRequest, site: Site) -> BuildPlan:
     cache = context.staged_digests(staged.folder)
     found = inputs.collect(staged.folder, base.id, builder_version, labels, staged.entries, cache=cache)
     cache.save()
-    return BuildPlan(variant, request.tags, engine, reference, base, staged, labels, found, request.verl, own_buildah)
+    return BuildPlan(
+        variant=variant,
+        tags=request.tags,
+        engine=engine,
+        reference=reference,
+        base=base,
+        context=staged,
+        labels=labels,
+        inputs=found,
+        verl=request.verl,
+        buildah=own_buildah,
+    )
 
 
 def _refuse_incompatible(variant: Variant) -> None:

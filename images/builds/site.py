@@ -58,9 +58,8 @@ class Site:
 
     def proxy_to(self, url: str) -> str | None:
         """Return the proxy for ``url``, or None."""
-        if not self.proxy:
-            return None
-        return None if should_bypass_proxies(url, self.no_proxy or None) else self.proxy
+        bypassed = not self.proxy or should_bypass_proxies(url, self.no_proxy or None)
+        return None if bypassed else self.proxy
 
     def pip_environment(self) -> dict[str, str]:
         """Return the environment for pip on this host, which keeps passwords out of its arguments."""

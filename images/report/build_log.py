@@ -71,8 +71,8 @@ class BuildLog:
 class BuildahLog(BuildLog):
     """The steps of buildah's output: ``STEP 2/9: RUN …``, after ``[1/2] `` if there are several stages.
 
-    buildah also counts instructions that are not steps for BuildKit, and prints no times: a step ends when the next line
-    of this form comes.
+    buildah also counts instructions that are not steps for BuildKit, and prints no times: a step ends when the next
+    line of this form comes.
     """
 
     def __init__(self, dockerfile: str, clock: Callable[[], float] = time.monotonic) -> None:
