@@ -36,7 +36,7 @@ from images.engine.daemon import daemon
 from images.host.process import run
 from images.pins import locks
 from images.report.progress import Progress
-from tests.support import services
+from tests.support.images import services
 
 FOLDER = BENCH / "cold"
 NAME = "verljob-bench-cold"

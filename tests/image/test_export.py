@@ -21,7 +21,7 @@ from images.engine.client import choose
 from images.errors import DiskTooSmall, ImageError, ToolMissing
 from images.export import export
 from images.host.process import run
-from tests.support.archives import archive_tree, differences
+from tests.support.images.archives import archive_tree, differences
 from tests.support.paths import CHECKOUT
 
 NAME = "verljob-test-export:1"

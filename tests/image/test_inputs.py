@@ -15,7 +15,7 @@ from tests.support.paths import RECORDED, SUPPORT
 
 VERL = RECORDED / "verl"
 
-FAKE_HUB = (SUPPORT / "fake_hub.py").read_text()
+FAKE_HUB = (SUPPORT / "images" / "fake_hub.py").read_text()
 
 READ = """
 import json, sys

@@ -22,7 +22,7 @@ from images.engine import base_image, buildah
 from images.engine.client import choose
 from images.engine.daemon import get
 from images.host.process import Commands, run
-from tests.support.archives import archive_tree, differences
+from tests.support.images.archives import archive_tree, differences
 
 VARIANT = Catalog.read().find("cpu")
 NAME = "verljob-test-bytes"

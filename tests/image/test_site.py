@@ -26,7 +26,7 @@ from images.errors import BundleBroken, CommandFailed
 from images.host.process import run
 from images.provenance import attest
 from images.report import record, store
-from tests.support import services, small_variant
+from tests.support.images import services, small_variant
 from tests.support.paths import CHECKOUT
 
 TAG, BASE = "verljob-test-site:1", "verljob-test-site:base"
@@ -174,7 +174,7 @@ def test_a_bundle_builds_without_a_network(daemon: DockerClient, place: SimpleNa
     tag = "verljob-test-site:offline"
     place.server.asked.clear()
     daemon.images.remove(BASE)
-    argv = [sys.executable, "tests/support/small_variant.py", str(carried), str(place.lock), tag]
+    argv = [sys.executable, "tests/support/images/small_variant.py", str(carried), str(place.lock), tag]
     paths = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "tests/image/standins")))
 
     # No route, no DNS and no loopback for the command; no network for the steps.

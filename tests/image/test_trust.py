@@ -31,7 +31,7 @@ from images.registry import push, referrers
 from images.registry.client import OCI_MANIFEST, Repository
 from images.registry.referrers import PROVENANCE, SBOM
 from images.report import record
-from tests.support import debian_cosign
+from tests.support.images import debian_cosign
 from tests.support.paths import CHECKOUT
 
 SPEC = Catalog.read().find("cpu")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 
 RECIPE = """\
 platform: cpu

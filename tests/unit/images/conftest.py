@@ -10,7 +10,7 @@ import pytest
 
 from images.registry import client
 from images.registry.client import DOCKER_MANIFEST, Repository
-from tests.support.fake_registry import SUBJECT, FakeRegistry, running
+from tests.support.images.fake_registry import SUBJECT, FakeRegistry, running
 
 
 @pytest.fixture

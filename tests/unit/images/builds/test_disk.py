@@ -14,7 +14,7 @@ from images.engine import buildah
 from images.engine.daemon import Inspected
 from images.errors import DiskTooSmall
 from images.registry.client import DOCKER_MANIFEST, INDEXES
-from tests.support.fake_registry import FakeRegistry
+from tests.support.images.fake_registry import FakeRegistry
 
 CPU = Catalog.read().find("cpu")
 GB = 10**9

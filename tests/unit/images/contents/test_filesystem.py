@@ -18,7 +18,7 @@ from images.contents import filesystem, rootfs
 from images.contents.filesystem import CHARACTERS, FIFO, FILE, FOLDER, LINK, Entry
 from images.errors import ImageError
 from images.export.export import diff_ids
-from tests.support.archives import (
+from tests.support.images.archives import (
     EXPECTED,
     LAYERS,
     archive_tree,

@@ -13,8 +13,8 @@ import pytest
 
 from images.engine import daemon
 from images.errors import EngineMissing, ImageError, NotBuilt
-from tests.support.fake_daemon import OnSocket, OnTcp
-from tests.support.serving import serving
+from tests.support.images.fake_daemon import OnSocket, OnTcp
+from tests.support.images.serving import serving
 
 ID = "sha256:" + "1" * 64
 IMAGE = {"Id": ID, "RepoTags": ["a/b:1", "<none>:<none>"], "Size": 7, "RootFS": {"Layers": ["sha256:2"]}}

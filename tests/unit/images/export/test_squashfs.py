@@ -17,7 +17,7 @@ from docker.models.images import Image
 from images.contents import filesystem, rootfs
 from images.errors import CommandFailed, ImageError
 from images.export import squashfs
-from tests.support.archives import differences, layer
+from tests.support.images.archives import differences, layer
 
 CONFIG = {"Env": ["A=1", "PATH=/x:/y"], "Entrypoint": ["/usr/bin/tini", "--"], "Cmd": ["node", "a b"]}
 CERTIFICATE = "/usr/share/ca-certificates/mozilla/NetLock_Arany_=Class_Gold=_F\u0151tan\u00fas\u00edtv\u00e1ny.crt"

@@ -20,8 +20,8 @@ from verl_node.errors import BadSettings, PermissionMissing
 from verl_node.network import address
 from verl_node.supervision import heartbeat
 
-from tests.support.channel_attacker import NOBODY
-from tests.support.channel_rig import Head, Way, free_port, join, soon
+from tests.support.node.channel_attacker import NOBODY
+from tests.support.node.channel_rig import Head, Way, free_port, join, soon
 from tests.support.paths import CHECKOUT, ENTRYPOINTS, SUPPORT
 
 BEAT_S = 0.05
@@ -43,7 +43,7 @@ def beating() -> None:
 @contextmanager
 def attacker(what: str, port: int) -> Iterator[subprocess.Popen[str]]:
     """Another account's process, as soon as it says that it is about its work."""
-    argv = [sys.executable, str(SUPPORT / "channel_attacker.py"), what, str(port)]
+    argv = [sys.executable, str(SUPPORT / "node" / "channel_attacker.py"), what, str(port)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -295,7 +295,7 @@ def interpreters() -> list[str]:
 @pytest.mark.parametrize("python", interpreters())
 def test_no_line_of_a_stranger_costs_a_descriptor_memory_or_the_log(python: str) -> None:
     environ = {"PYTHONPATH": f"{ENTRYPOINTS}:{CHECKOUT}"}
-    argv = [python, "-W", "error", str(SUPPORT / "bad_lines.py")]
+    argv = [python, "-W", "error", str(SUPPORT / "node" / "bad_lines.py")]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr
