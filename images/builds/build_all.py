@@ -100,7 +100,8 @@ def run(
     longest_first = sorted(targets, key=lambda target: -target.expected_s)
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="build")
     try:
-        failures = dict(zip(all_downloads, pool.map(_failure, all_downloads.values())))
+        fetched = zip(all_downloads, pool.map(_attempt, all_downloads.values()))
+        failures = {name: error for name, (_, error) in fetched}
         futures = {target.name: pool.submit(_outcome, target, failures, on_outcome) for target in longest_first}
         wait(futures.values(), return_when=FIRST_EXCEPTION)
         for future in futures.values():
@@ -114,25 +115,21 @@ def run(
         pool.shutdown(cancel_futures=True)
 
 
-def _failure(download: Callable[[], object]) -> ImageError | None:
+def _attempt(call: Callable[[], object]) -> tuple[str, ImageError | None]:
+    """Return the result of a download or a build, or its ImageError."""
     try:
-        download()
+        return str(call()), None
     except ImageError as error:
-        return error
-    return None
+        return "", error
 
 
 def _outcome(
     target: Target, failures: Mapping[str, ImageError | None], on_outcome: Callable[[Outcome], None]
 ) -> Outcome:
-    started_s, image_id = time.monotonic(), ""
+    started_s = time.monotonic()
     failure = next(filter(None, (failures[name] for name in target.downloads)), None)
-    if failure is None:
-        try:
-            image_id = target.build()
-        except ImageError as error:
-            failure = error
-    outcome = Outcome(target.name, image_id, failure, time.monotonic() - started_s)
+    image_id, error = ("", failure) if failure else _attempt(target.build)
+    outcome = Outcome(target.name, image_id, error, time.monotonic() - started_s)
     on_outcome(outcome)
     return outcome
 
