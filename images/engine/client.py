@@ -21,7 +21,7 @@ from images.host.process import run
 
 @dataclass(frozen=True)
 class Engine:
-    """A docker client that can use BuildKit."""
+    """A docker client that supports BuildKit."""
 
     client: str
     version: str
@@ -35,15 +35,12 @@ class Engine:
     def environment(self) -> Mapping[str, str]:
         return {"DOCKER_BUILDKIT": "1"}
 
-    def build_argv(self, arguments: Sequence[str]) -> list[str]:
-        """The command that builds with BuildKit and leaves the image in the daemon."""
-        verb = ["buildx", "build", "--load"] if self.buildx else ["build"]
-        return [self.client, *verb, *arguments]
-
-    def output_argv(self, arguments: Sequence[str], folder: Path) -> list[str]:
-        """The command that builds with BuildKit and leaves the result's files in a folder, and no image."""
+    def build_argv(self, arguments: Sequence[str], output: Path | None = None) -> list[str]:
+        """Return the command that builds an image with BuildKit, or writes its files into the folder ``output``."""
         verb = ["buildx", "build"] if self.buildx else ["build"]
-        return [self.client, *verb, "--output", f"type=local,dest={folder}", *arguments]
+        load = ["--load"] if self.buildx else []
+        target = ["--output", f"type=local,dest={output}"] if output else load
+        return [self.client, *verb, *target, *arguments]
 
 
 def choose(environment: Mapping[str, str] | None = None) -> Engine:

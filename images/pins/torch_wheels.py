@@ -110,9 +110,9 @@ def wheel_requirements(wheel: Path) -> list[str]:
 
 def _verified(wheel: Path, cache: Path) -> Path:
     """Return a site's own wheel if its digest is the pinned one; the digest is cached in ``cache``."""
-    cached = digests.at(cache / "digests.json")
+    cached = digests.open_cache(cache / "digests.json")
     _check_digest(wheel, cached.sha256(str(wheel)))
-    cached.keep()
+    cached.save()
     return wheel
 
 

@@ -49,7 +49,10 @@ def test_build_has_a_flag_for_every_site_setting() -> None:
 
 @pytest.mark.parametrize(
     ("task", "text"),
-    [("image.export", f"by comma: {', '.join(FORMATS)}"), ("testbed.up", f"compute nodes, 1 to {MAX_NODES}")],
+    [
+        ("image.export", f"comma-separated: {', '.join(FORMATS)}"),
+        ("testbed.up", f"compute nodes, 1 to {MAX_NODES}"),
+    ],
 )
 def test_help_names_the_formats_and_the_number_of_nodes(task: str, text: str) -> None:
     argv = [sys.executable, "-m", "invoke", "--help", task]
