@@ -9,53 +9,53 @@ from collections.abc import Callable
 
 from verl_node.control.channel import Channel
 
-_EVERY_S = 60.0
+_LOG_PERIOD_S = 60.0
 
 
-class Strangers:
-    """Who is connected and has not proved the token yet: at most ``most`` at once."""
+class UnauthenticatedConnections:
+    """Connections that have not authenticated yet, at most ``limit`` at once, and the log of refused ones."""
 
-    def __init__(self, most: int, note: Callable[[str, str], None]) -> None:
-        self._most = most
-        self._note = note
-        self._here: set[Channel] = set()
-        self._turned_away = 0
+    def __init__(self, limit: int, log: Callable[[str, str], None]) -> None:
+        self._limit = limit
+        self._log = log
+        self._connections: set[Channel] = set()
+        self._refused = 0
         self._last = ("", "")
-        self._pause: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, channel: Channel) -> None:
-        """Count a new connection; where they are too many, drop one.
+    def add(self, channel: Channel) -> None:
+        """Add a new connection; above the limit, abort a random one of the address with the most connections.
 
-        That is any one of the address with the most: a worker, which proves itself within milliseconds, keeps its
-        place beside a flood from elsewhere, and beside one from its own machine mostly, and else tries again.
+        A worker authenticates within milliseconds, so it survives a flood from other addresses. Under a flood from its
+        own machine it mostly survives, and else retries.
         """
-        self._here.add(channel)
-        if len(self._here) <= self._most:
+        self._connections.add(channel)
+        if len(self._connections) <= self._limit:
             return
-        by_address = Counter(other.remote_address for other in self._here)
+        by_address = Counter(other.remote_address for other in self._connections)
         most = max(by_address.values())
-        dropped = secrets.choice([other for other in self._here if by_address[other.remote_address] == most])
-        dropped.end = "too many connections at once"
-        self._here.discard(dropped)
-        dropped.drop()
+        victim = secrets.choice([other for other in self._connections if by_address[other.remote_address] == most])
+        victim.end_reason = "too many connections at once"
+        self._connections.discard(victim)
+        victim.abort()
 
-    def leave(self, channel: Channel) -> None:
-        """No longer count a connection, which has proved the token or was closed."""
-        self._here.discard(channel)
+    def remove(self, channel: Channel) -> None:
+        """Remove a connection that has authenticated or was closed."""
+        self._connections.discard(channel)
 
-    def turn_away(self, address: str, why: str) -> None:
-        """Note that a connection was turned away, now or with the others of this minute."""
-        self._turned_away += 1
+    def log_refusal(self, address: str, why: str) -> None:
+        """Log a refused connection, now or with the others of this minute."""
+        self._refused += 1
         self._last = (address, why)
-        if self._pause is None:
-            self._say()
+        if self._timer is None:
+            self._write_log()
 
-    def _say(self) -> None:
-        self._pause = None
-        if not self._turned_away:
+    def _write_log(self) -> None:
+        self._timer = None
+        if not self._refused:
             return
-        others = f" (and {self._turned_away - 1} more in the last minute)" if self._turned_away > 1 else ""
+        others = f" (and {self._refused - 1} more in the last minute)" if self._refused > 1 else ""
         address, why = self._last
-        self._turned_away = 0
-        self._note(address, f"turned away: {why}{others}")
-        self._pause = asyncio.get_running_loop().call_later(_EVERY_S, self._say)
+        self._refused = 0
+        self._log(address, f"turned away: {why}{others}")
+        self._timer = asyncio.get_running_loop().call_later(_LOG_PERIOD_S, self._write_log)

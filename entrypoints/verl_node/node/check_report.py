@@ -7,7 +7,7 @@ from verl_node.checks import cluster, table
 from verl_node.checks.cluster import Report
 from verl_node.checks.result import Outcome
 from verl_node.checks.runner import DEEP_STOP_S, HARD_STOP_S
-from verl_node.control.server import Peers
+from verl_node.control.server import ControlServer
 from verl_node.errors import CheckFailed
 from verl_node.node.node import Node
 from verl_node.reporting.verdict import Verdict, write_by_rename
@@ -20,9 +20,9 @@ SILENT = "nodes.reported"
 class ClusterCheck:
     """The reports of all nodes, judged together; where the checks are all that is wanted they become a table."""
 
-    def __init__(self, node: Node, peers: Peers, plan: run.Plan | None) -> None:
+    def __init__(self, node: Node, server: ControlServer, plan: run.Plan | None) -> None:
         self._node = node
-        self._peers = peers
+        self._server = server
         self._plan = plan
         self._asked = 0
 
@@ -30,10 +30,10 @@ class ClusterCheck:
         """Wait for every node's report, write checks.json, and judge. Raises CheckFailed or PermissionMissing."""
         await self._node.checking.done.wait()
         deadline = Deadline(DEEP_STOP_S if self._node.settings.doctor == "deep" else HARD_STOP_S)
-        await until(lambda: all(peer.report for peer in self._peers.workers.peers()), deadline=deadline, poll_s=0.05)
+        await until(lambda: all(peer.report for peer in self._server.workers.peers()), deadline=deadline, poll_s=0.05)
         reports = [
             self._node.checking.report,
-            *(peer.report or _silent(peer.identity.host) for peer in self._peers.workers.peers()),
+            *(peer.report or _silent(peer.identity.host) for peer in self._server.workers.peers()),
         ]
         keys = self._plan.training.keys if self._plan else {}
         model = next(iter(self._plan.training.models), "") if self._plan else ""
@@ -57,7 +57,7 @@ class ClusterCheck:
 
     def passed(self) -> Verdict:
         """Return the verdict of a doctor's visit that found nothing."""
-        count = 1 + len(self._peers.workers)
+        count = 1 + len(self._server.workers)
         words = f"{self._asked} checks on {count} nodes found nothing that keeps a training from running."
         return Verdict(0, "self", "checks", self._node.host, words, "")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from verl_node.control.server import Peers
+from verl_node.control import messages
+from verl_node.control.server import ControlServer
 from verl_node.gpu import visible_devices
 from verl_node.node import banner
 from verl_node.node.check_report import ClusterCheck
@@ -27,28 +28,31 @@ async def lead(node: Node) -> Verdict:
     for note in plan.training.notes if plan else ():
         node.journal.note(note)
     allocation = node.settings.allocation
-    peers = Peers(allocation.hosts, allocation.nodes, node.settings.token, node.journal.take, node.settings.silence_s)
-    node.farewell = peers.end
-    await peers.listen(node.settings.head_ports.control)
-    story = _Head(node, peers, plan)
-    watchers = [node.watch_checks(), peers.watch(), *(story.training_run.watchers() if story.training_run else ())]
+    server = ControlServer(
+        allocation.hosts, allocation.nodes, node.settings.token, node.journal.add, node.settings.silence_s
+    )
+    node.farewell = server.end_job
+    await server.listen(node.settings.head_ports.control)
+    story = _Head(node, server, plan)
+    watchers = [node.watch_checks(), server.watch(), *(story.training_run.watchers() if story.training_run else ())]
     return await unless(*watchers, story=story.lead())
 
 
 class _Head:
-    def __init__(self, node: Node, peers: Peers, plan: run.Plan | None) -> None:
+    def __init__(self, node: Node, server: ControlServer, plan: run.Plan | None) -> None:
         self.node = node
         self.settings = node.settings
         self.journal = node.journal
-        self.peers = peers
+        self.server = server
         self.training_env = plan.training.env if plan else {}
-        self.training_run = TrainingRun(node, peers, plan) if plan else None
+        self.training_run = TrainingRun(node, server, plan) if plan else None
         self.join = Deadline(node.settings.join_timeout_s)
-        self.examination = ClusterCheck(node, peers, plan)
+        self.examination = ClusterCheck(node, server, plan)
 
     async def lead(self) -> Verdict:
         ray = await Ray.prime(self.node.ray_environment("", self.training_env), host=self.node.host)
-        with self.journal.during("join", f"{self.node.host} waits for {len(self.peers.workers.absent())} other nodes"):
+        others = len(self.server.workers.missing())
+        with self.journal.during("join", f"{self.node.host} waits for {others} other nodes"):
             await self._meet()
         banner.first_lines(self.settings, self.nodes)
         self.journal.phase = "head"
@@ -62,14 +66,15 @@ class _Head:
         with self.journal.during("head", f"`ray start --head` at {self.gcs}"):
             await ray.answering(self.nodes[0].address, self.settings.head_ports.gcs, started)
         with self.journal.during("join"):
-            self.peers.tell("start-ray", gcs=self.gcs, temp_dir=str(self.settings.ray_temp_dir), env=self.training_env)
+            temp_dir = str(self.settings.ray_temp_dir)
+            self.server.broadcast(messages.StartRay(self.gcs, temp_dir, self.training_env))
             await ray.answering(self.nodes[0].address, self.node.ports.node_manager, started)
             await self._form(driver)
             ray.formed()
         with self.journal.during("cluster"):
             await self._inspect(driver)
         ray.checked()
-        self.peers.tell("checked")
+        self.server.broadcast(messages.Checked())
         if self.training_run is None:
             return await self._stay()
         await self.training_run.prepare()
@@ -90,11 +95,11 @@ class _Head:
     async def _meet(self) -> None:
         """Wait for every hello: nodes that do not fit together are found before Ray starts anywhere."""
         banner.join_line(self.settings, self.settings.own_address())
-        traces = NodeDirs(self.settings.run_dir, self.settings.allocation.hosts)
-        workers = await self.peers.all_here(self.join, traces, Deadline(self.settings.pull_timeout_s))
+        node_dirs = NodeDirs(self.settings.run_dir, self.settings.allocation.hosts)
+        workers = await self.server.wait_for_workers(self.join, node_dirs, Deadline(self.settings.pull_timeout_s))
         if self.settings.doctor:
             await self.examination.judge()
-        reached = "" if self.settings.given_address else self.peers.workers.reached_address()
+        reached = "" if self.settings.given_address else self.server.workers.head_address()
         own = reached or self.settings.own_address()
         self.nodes: list[Identity] = [self.node.identity.at(own), *workers]
         require_equal(self.nodes)
@@ -128,8 +133,8 @@ class _Head:
                 for number, node in enumerate(self.nodes)
                 if alive.get(node.address) != node.gpus
             }
-            raise self.peers.workers.missing(absent, self.join)
-        self.peers.tell("formed")
+            raise self.server.workers.not_formed(absent, self.join)
+        self.server.broadcast(messages.Formed())
 
     async def _inspect(self, driver: Driver) -> None:
         if not self.settings.doctor:

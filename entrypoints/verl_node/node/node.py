@@ -118,7 +118,7 @@ class Node:
     def keep_events(self) -> None:
         """Write every event, of all nodes, to the run directory from now on (on the head)."""
         if self.settings.run_dir is not None:
-            self.journal.hand_over_to(to_file(self.settings.run_dir / "events.jsonl"))
+            self.journal.set_sink(to_file(self.settings.run_dir / "events.jsonl"))
 
     def keep_config(self, nodes: Sequence[Identity]) -> None:
         """Write config.json: what was launched, and on what (on the head)."""

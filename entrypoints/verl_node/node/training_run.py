@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from verl_node.configuration import child
-from verl_node.control.server import Peers
+from verl_node.control.messages import Prepare, Prepared, StacksWritten, Step, TakeStacks
+from verl_node.control.server import ControlServer
 from verl_node.errors import InputUnavailable
 from verl_node.gpu.usage import Watch
 from verl_node.inputs import prepare_child
@@ -25,9 +26,9 @@ from verl_node.training.rollout import RolloutImport
 class TrainingRun:
     """One training over all nodes."""
 
-    def __init__(self, node: Node, peers: Peers, plan: run.Plan) -> None:
+    def __init__(self, node: Node, server: ControlServer, plan: run.Plan) -> None:
         self.node = node
-        self.peers = peers
+        self.server = server
         self.plan = plan
         self._saves = Saves(plan.training.checkpoints, plan.run_dir, node.journal.note)
         self._sound = asyncio.Event()
@@ -64,9 +65,9 @@ class TrainingRun:
         self._rollout.begin(imported, self.node.ray_environment("", self.plan.training.env))
         here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
         await prepare_child.run(here, settings.environ, journal=self.node.journal, deadline=deadline)
-        self.peers.tell("prepare", argv=self.plan.prepare, rollout=imported)
-        if not await until(lambda: not self.peers.workers.without("prepared"), deadline=deadline):
-            late = ", ".join(self.peers.workers.without("prepared"))
+        self.server.broadcast(Prepare(self.plan.prepare, imported))
+        if not await until(lambda: not self.server.workers.hosts_without(Prepared()), deadline=deadline):
+            late = ", ".join(self.server.workers.hosts_without(Prepared()))
             raise InputUnavailable(
                 f"Data and model were not ready on {late} after {deadline.timeout_s:.0f} s.",
                 fix="Look at those nodes' network and disk; VERLJOB_PREPARE_TIMEOUT_S gives them longer.",
@@ -80,12 +81,12 @@ class TrainingRun:
         def on_step(step: int) -> None:
             pace.step(step)
             self._saves.logged = step
-            self.peers.tell("step", step=step)
+            self.server.broadcast(Step(step))
 
         gpus = Watch(self.node.gpu_use)
         rows = self.plan.run_dir / "metrics.jsonl"
         steps = MetricsWriter(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
-        self.peers.take_row = steps.take
+        self.server.on_row = steps.take
         hang = supervision_hang.watch(pace, self.node.journal.note, self._take_stacks)
         code = await run.run(self.plan, env, steps, gpus.follow(), hang)
         await self._saves.look()
@@ -93,10 +94,10 @@ class TrainingRun:
 
     async def _take_stacks(self, number: int) -> str:
         """Have every node write the stacks of its processes; return in words where they are."""
-        self.peers.tell("stacks", number=number)
+        self.server.broadcast(TakeStacks(number))
         folder = self.node.folder()
         assert folder is not None
         where = await stacks.write(folder / f"stacks-{number}.txt", self.node.settings.environ)
-        kind = f"stacks-{number}"
-        await until(lambda: not self.peers.workers.without(kind), deadline=Deadline(stacks.TOGETHER_S))
+        written = StacksWritten(number)
+        await until(lambda: not self.server.workers.hosts_without(written), deadline=Deadline(stacks.TOGETHER_S))
         return f"{where}, and likewise on the other nodes"

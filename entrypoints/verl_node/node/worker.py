@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
 
 from verl_node.control import client as control
-from verl_node.control import messages
-from verl_node.control.channel import OWN_SIGNAL_GRACE_S, Message
+from verl_node.control.channel import OWN_SIGNAL_GRACE_S
+from verl_node.control.messages import (
+    Checked,
+    ChecksDone,
+    Failed,
+    Formed,
+    JobEnded,
+    Message,
+    MetricsRow,
+    Prepare,
+    Prepared,
+    StacksWritten,
+    StartRay,
+    Step,
+    TakeStacks,
+    Unreadable,
+    WorkerEvent,
+)
 from verl_node.control.session import Session
 from verl_node.errors import CheckFailed
 from verl_node.gpu.usage import Watch
@@ -25,7 +40,7 @@ from verl_node.training import metrics_writer
 from verl_node.training.rollout import RolloutImport
 
 
-class _JobEnded(Exception):
+class _Ended(Exception):
     """The head said how the job ended."""
 
     def __init__(self, verdict: Verdict) -> None:
@@ -44,22 +59,22 @@ async def _follow(node: Node) -> Verdict:
     head = settings.head_address or settings.head_node
     with node.journal.during("join", f"looking for the head {head}"):
         _require_elsewhere(head, node.host)
-        session, _ = await control.connect(
+        session = await control.connect(
             head,
             settings.head_ports.control,
             own_address=settings.node_address,
             token=settings.token,
-            hello=node.identity.message(),
+            identity=node.identity,
             deadline=Deadline(settings.join_timeout_s),
             silence_s=settings.silence_s,
             note=node.journal.note,
         )
     worker = _Worker(node, session, "".join(settings.allocation.hosts[:1]) or head)
     node.farewell = worker.farewell
-    node.journal.hand_over_to(worker.pass_on)
+    node.journal.set_sink(worker.pass_on)
     try:
         return await unless(worker.hear(), story=worker.obey(ray))
-    except _JobEnded as end:
+    except _Ended as end:
         return end.verdict
 
 
@@ -86,34 +101,36 @@ class _Worker:
 
     def pass_on(self, event: Event) -> None:
         """Send an event of this node to the head."""
-        self.session.send("event", event=event)
+        self.session.send(WorkerEvent(event))
 
     async def farewell(self, verdict: Verdict) -> None:
         """Say why this node ends, unless the head said so itself, and hang up."""
         if not self.ended:
-            self.session.send("failed", verdict=asdict(verdict))
+            self.session.send(Failed(verdict))
         await (self.session.close(0) if self.ended else self.session.close())
 
     async def hear(self) -> None:
-        """Listen to the head. Raises _JobEnded when it says so, ClusterLost when it is gone."""
+        """Listen to the head. Raises _Ended when it says so, ClusterLost when it is gone."""
         while (message := await self.session.receive()) is not None:
-            if message["kind"] == "end":
+            if isinstance(message, JobEnded):
                 self.ended = True
-                raise _JobEnded(messages.verdict(message))
+                raise _Ended(message.verdict)
             self.orders.put_nowait(message)
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)
-        raise control.lost(self.head, self.session.end)
+        raise control.lost(self.head, self.session.end_reason)
 
     async def obey(self, ray: Ray) -> Verdict:
         """Do what the head says, in the order in which it does; only an exception ends it."""
         await self.node.checking.done.wait()
-        self.session.send("checks", report=asdict(self.node.checking.report), time=time.time())
+        self.session.send(ChecksDone(self.node.checking.report, time.time()))
         order = await self.orders.get()
+        if not isinstance(order, StartRay):
+            raise Unreadable(f"{type(order).__name__} came before StartRay")
         self.node.journal.phase = "join"
-        env = self.node.ray_environment(order["gcs"], order["env"], self.session.local_address)
-        self.node.journal.note(f"`ray start` at {self.session.local_address} joins {order['gcs']}")
+        env = self.node.ray_environment(order.gcs, order.env, self.session.local_address)
+        self.node.journal.note(f"`ray start` at {self.session.local_address} joins {order.gcs}")
         argv = flags.worker_argv(
-            order["gcs"],
+            order.gcs,
             node_address=self.session.local_address,
             host=self.node.host,
             ports=self.node.ports,
@@ -121,36 +138,36 @@ class _Worker:
             temp_dir=self.node.settings.ray_temp_dir,
             debug=self.node.settings.debug,
         )
-        told = {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order["temp_dir"]}  # for ray_node/hook.py
+        told = {**env, "VERLJOB_RAY_HEAD_TEMP_DIR": order.temp_dir}  # for ray_node/hook.py
         ray.start(argv, told, self.node.settings.ray_temp_dir)
         watchers = [ray.watch(), self.gpus.follow(), self.rollout.watch()]
-        return await unless(*watchers, story=self._serve(ray, self.node.ray_environment("", order["env"])))
+        return await unless(*watchers, story=self._serve(ray, self.node.ray_environment("", order.env)))
 
     async def _serve(self, ray: Ray, training_env: dict[str, str]) -> Verdict:
         while True:
             order = await self.orders.get()
-            if order["kind"] == "formed":
+            if isinstance(order, Formed):
                 ray.formed()
                 self.node.journal.note("the cluster is whole")
-            elif order["kind"] == "checked":
+            elif isinstance(order, Checked):
                 ray.checked()
-            elif order["kind"] == "step":
-                row = await metrics_writer.gpu_row(order["step"], self.node.host, self.gpus)
+            elif isinstance(order, Step):
+                row = await metrics_writer.gpu_row(order.step, self.node.host, self.gpus)
                 if row is not None:
-                    self.session.send("row", row=row)
-            elif order["kind"] == "stacks":
-                await self._write_stacks(order["number"])
-            elif order["kind"] == "prepare":
-                self.rollout.begin(order["rollout"], training_env)
+                    self.session.send(MetricsRow(row))
+            elif isinstance(order, TakeStacks):
+                await self._write_stacks(order.hang)
+            elif isinstance(order, Prepare):
+                self.rollout.begin(order.rollout, training_env)
                 deadline = Deadline(self.node.settings.prepare_timeout_s)
                 environ = self.node.settings.environ
-                await prepare_child.run(order["argv"], environ, journal=self.node.journal, deadline=deadline)
+                await prepare_child.run(order.argv, environ, journal=self.node.journal, deadline=deadline)
                 await self.gpus.since()  # what they did until now is nothing of the first step
-                self.session.send("prepared")
+                self.session.send(Prepared())
                 self.node.journal.phase = "train"
 
     async def _write_stacks(self, number: int) -> None:
         folder = self.node.folder()
         if folder is not None:
             self.node.journal.note(await stacks.write(folder / f"stacks-{number}.txt", self.node.settings.environ))
-        self.session.send(f"stacks-{number}")
+        self.session.send(StacksWritten(number))

@@ -58,7 +58,7 @@ async def _until_it_ends(descriptor: int, readable: asyncio.Event, stall_s: floa
             silent += load.weight() if signed else 0.0
         if silent >= stall_s / _SIGN_S:
             raise ClusterLost(
-                f"node.sh of this node gave no sign of life for {stall_s:.0f} s: it is stopped.",
+                f"node.sh of this node sent no heartbeat for {stall_s:.0f} s: it is stopped.",
                 fix="Look for who sent it SIGSTOP (kill -STOP, scontrol suspend); VERLJOB_STALL_S waits longer.",
             )
 

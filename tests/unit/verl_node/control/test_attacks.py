@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 from verl_node.control import client
+from verl_node.control.messages import Message, Prepare, Step
 from verl_node.control.session import Session
 from verl_node.errors import BadSettings, PermissionMissing
 from verl_node.network import address
 from verl_node.supervision import heartbeat
 
 from tests.support.node.channel_attacker import NOBODY
-from tests.support.node.channel_rig import Head, Way, free_port, join, soon
+from tests.support.node.channel_rig import Head, Way, free_port, join, row, soon
 from tests.support.paths import CHECKOUT, ENTRYPOINTS, SUPPORT
 
 BEAT_S = 0.05
@@ -31,7 +32,7 @@ AUTHENTICATION = "failed authentication"
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
-    monkeypatch.setattr(client, "_OPEN_AGAIN_S", 0.5)
+    monkeypatch.setattr(client, "_REOPEN_S", 0.5)
     monkeypatch.setattr(client, "_RESUME_S", 0.5)
 
 
@@ -53,9 +54,9 @@ def attacker(what: str, port: int) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def order(session: Session) -> dict[str, Any]:
+async def order(session: Session) -> Message:
     message = await asyncio.wait_for(session.receive(), 10)
-    assert message is not None, session.end
+    assert message is not None, session.end_reason
     return message
 
 
@@ -68,13 +69,13 @@ def test_one_who_relays_the_proof_cannot_change_an_order() -> None:
             assert "has a worker" in await asyncio.to_thread(other.stdout.readline)
             async with head:
                 session = await joining  # through the attacker, who has no key for what follows
-                head.peers.tell("step", step=1)
-                head.peers.tell("prepare", argv=["/bin/true"])
-                assert await order(session) == {"kind": "step", "step": 1}
-                assert await order(session) == {"kind": "prepare", "argv": ["/bin/true"]}
+                head.server.broadcast(Step(1))
+                head.server.broadcast(Prepare(["/bin/true"], []))
+                assert await order(session) == Step(1)
+                assert await order(session) == Prepare(["/bin/true"], [])
                 assert "changed an order" in await asyncio.to_thread(other.stdout.readline)
-                await soon(lambda: bool(head.said("control connection is back")))
-                assert session.end == ""
+                await soon(lambda: bool(head.logged("control connection is back")))
+                assert session.end_reason == ""
                 await session.close()
 
     asyncio.run(asyncio.wait_for(story(), 30))
@@ -124,10 +125,10 @@ def test_what_is_done_to_a_line_on_the_way_ends_its_connection_and_no_message_is
             session._note = notes.append
             way.to_worker = change
             for number in range(12):
-                head.peers.tell("step", step=number)
+                head.server.broadcast(Step(number))
             await soon(lambda: AUTHENTICATION in " ".join(notes))
             way.to_worker = lambda line: [line]
-            assert [(await order(session))["step"] for _ in range(12)] == list(range(12))
+            assert [await order(session) for _ in range(12)] == [Step(number) for number in range(12)]
             await session.close()
 
     asyncio.run(asyncio.wait_for(story(), 30))
@@ -146,7 +147,7 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
             way.to_head = keep
             session = await join(way.port, 10.0)
             session._note = notes.append
-            session.send("row", row=1)
+            session.send(row(1))
             await soon(lambda: head.rows == [1])
             for reflected in (True, False):
                 notes.clear()
@@ -156,10 +157,10 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
                 else:
                     way.cut()
                     way.to_head = lambda line, old=old: [line, *old] if b'"resume"' in line else [line]  # type: ignore[misc]
-                await soon(lambda: AUTHENTICATION in " ".join([*notes, *head.said(AUTHENTICATION)]))
+                await soon(lambda: AUTHENTICATION in " ".join([*notes, *head.logged(AUTHENTICATION)]))
                 way.to_worker = way.to_head = lambda line: [line]
                 await soon(lambda: session._channel is not None)
-            session.send("row", row=2)
+            session.send(row(2))
             await soon(lambda: head.rows == [1, 2])
             await session.close()
 
@@ -205,7 +206,7 @@ def test_a_replayed_connection_is_refused() -> None:
             writer.write(b"".join(seen))
             said = await reader.read()
             assert b"Its token is not ours" in said
-            assert session.end == ""
+            assert session.end_reason == ""
             writer.close()
             await session.close()
 
@@ -259,18 +260,18 @@ def test_a_squatter_who_answers_is_no_head_and_learns_nothing_of_use() -> None:
 def test_a_worker_gets_in_while_another_account_takes_all_connections(what: str) -> None:
     async def story() -> None:
         async with Head(10.0) as head:
-            strangers = head.peers._strangers
+            strangers = head.server._unauthenticated
             sessions = []
             with attacker(what, head.port):
-                await soon(lambda: what == "flood" or len(strangers._here) == strangers._most)
+                await soon(lambda: what == "flood" or len(strangers._connections) == strangers._limit)
                 for number in (1, 2):
                     sessions.append(await join(head.port, 10.0, number=number, timeout_s=60))
-                    head.peers.tell("step", step=number)
-                    assert (await order(sessions[-1]))["step"] == number
-                assert len(strangers._here) <= strangers._most
+                    head.server.broadcast(Step(number))
+                    assert await order(sessions[-1]) == Step(number)
+                assert len(strangers._connections) <= strangers._limit
                 # as many are closing, and asyncio accepts 8 on each of two sockets before it counts one
-                assert len(os.listdir("/proc/self/fd")) < 2 * strangers._most + 64
-                assert len(head.said("turned away")) <= 1
+                assert len(os.listdir("/proc/self/fd")) < 2 * strangers._limit + 64
+                assert len(head.logged("turned away")) <= 1
             for session in sessions:
                 await session.close()
 

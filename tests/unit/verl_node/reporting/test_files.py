@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def journal(folder: Path) -> None:
-    events.to_file(folder / "events.jsonl")({"event": "note"})
+    events.to_file(folder / "events.jsonl")(events.Event.now("n1", "train", "note"))
 
 
 def rows(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_no_read_follows_a_link_or_waits_for_a_fifo(folder: Path, plant: str) ->
     for read in (lambda: metrics.new_records(folder / "verl.jsonl", 0), lambda: files.read(folder / "expires")):
         with pytest.raises(OSError, match=r"is no regular file|symbolic links"):
             read()
-    assert node_dirs.NodeDirs(folder, ["n1"]).last_word(0) == ""
+    assert node_dirs.NodeDirs(folder, ["n1"]).last_line(0) == ""
 
 
 def test_only_so_much_of_a_file_is_read(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_what_is_printed_and_what_is_filed_has_none(tmp_path: Path) -> None:
     said = io.StringIO()
     print(f"training says {KNOWN}", file=masking.Masking(said))
     journal = Journal("n1")
-    journal.hand_over_to(to_file(tmp_path / "events.jsonl"))
+    journal.set_sink(to_file(tmp_path / "events.jsonl"))
     journal.note(KNOWN)
     write_by_rename(tmp_path / "config.json", json.dumps({"overrides": [f"a.b={KNOWN}"]}))
 
@@ -250,14 +250,14 @@ def test_a_word_that_may_be_a_secret_of_another_process_is_not_cut_in_two() -> N
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=["token", "hf", "with blanks"])
-def test_the_last_word_of_a_node_shows_no_part_of_a_secret(secret: str, tmp_path: Path) -> None:
+def test_the_last_line_of_a_node_shows_no_part_of_a_secret(secret: str, tmp_path: Path) -> None:
     masking.remember(SECRETS)
     folder = tmp_path / "nodes" / "1-n2"
     folder.mkdir(parents=True)
     for size in (200, 4096, 8192):
         for after in range(size - len(secret) - 3, size + 3):
             (folder / "node.log").write_text(f"x\n{BEFORE * 900}{secret}{(AFTER * 900)[:after]}")
-            said = NodeDirs(tmp_path, ["n1", "n2"]).last_word(1)
+            said = NodeDirs(tmp_path, ["n1", "n2"]).last_line(1)
             assert said
             assert not parts(secret) & parts(said), after
 

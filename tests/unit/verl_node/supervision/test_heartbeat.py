@@ -53,7 +53,7 @@ def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> N
             os.write(holder, b".")
             await asyncio.sleep(BEAT_S)
         assert not watch.done()
-        with pytest.raises(ClusterLost, match=r"node\.sh .* no sign of life"):
+        with pytest.raises(ClusterLost, match=r"node\.sh .* no heartbeat"):
             await asyncio.wait_for(watch, 5)
 
     asyncio.run(story())
@@ -71,7 +71,7 @@ def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: py
         os.write(holder, b".")
         await asyncio.sleep(BEAT_S * 8)
         assert not watch.done()
-        with pytest.raises(ClusterLost, match="no sign of life"):
+        with pytest.raises(ClusterLost, match="no heartbeat"):
             await asyncio.wait_for(watch, 5)
 
     asyncio.run(story())
