@@ -132,7 +132,7 @@ def remote(actor: type) -> Any:
     def options(num_gpus: int = 0, **_: Any) -> Any:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(num_gpus)))
         made = actor()
-        return SimpleNamespace(remote=lambda: SimpleNamespace(look=SimpleNamespace(remote=made.look)))
+        return SimpleNamespace(remote=lambda: SimpleNamespace(report=SimpleNamespace(remote=made.report)))
 
     return SimpleNamespace(options=options)
 

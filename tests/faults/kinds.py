@@ -191,7 +191,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("disk-full-later", "the temp dir's disk fills up, then the training ends", 137, "train", HEAD,
          ("killed by signal 9",), "supervisor: its child ended", now.fill_disk, before.on_a_small_disk, nodes=1),
     Kind("out-of-memory", "the training takes more memory than the job has", 137, "train", HEAD,
-         ("killed by signal 9", "want of memory", "--mem"), "supervisor: its child ended, and the cgroup's counter",
+         ("killed by signal 9", "lack of memory", "--mem"), "supervisor: its child ended, and the cgroup's counter",
          now.await_the_kernel, before.little_memory, nodes=1, runtimes=ENGINE, quick=True),
     Kind("pids-limit", "too few processes are allowed", 71, "head|join", HEAD, ("limit of processes",),
          "supervisor: `ray start` or its GCS ended, and the cgroup's counter", prepare=before.few_processes,

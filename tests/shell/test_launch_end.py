@@ -41,8 +41,7 @@ def test_a_failed_job_tells_the_first_failure_before_its_last_line(rig: Rig) -> 
 @pytest.mark.parametrize(("code", "said"), [(7, 1), (0, 0)])
 def test_what_the_head_found_in_the_logs_stands_for_a_verdict_of_its_own(rig: Rig, code: int, said: int) -> None:
     found = 'mkdir -p "$VERLJOB_RUN_DIR"; echo "found in the logs" > "$VERLJOB_RUN_DIR/explanation"\n'
-    result = f'echo \'{{"code": {code}, "stage": "train"}}\' > "$VERLJOB_RUN_DIR/result.json"\n'
-    rig.fake("step", found + result + leaves((0, ended(code)), (1, ended(143, origin="signal"))))
+    rig.fake("step", found + leaves((0, ended(code)), (1, ended(143, origin="signal"))))
 
     done = rig.launch(DEMO)
 
@@ -65,7 +64,7 @@ def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(r
 def test_a_node_that_the_head_lost_speaks_for_itself_where_it_can(rig: Rig, blamed: str, told: str) -> None:
     head = "code=76 origin=self stage=train host=n2 cause=lost fix="
     worker = f"code=76 origin=self stage=container host={blamed} cause=oom fix="
-    rig.fake("step", HEADS_RESULT + leaves((0, head), (1, worker)))
+    rig.fake("step", leaves((0, head), (1, worker)))
 
     assert last(rig.launch(DEMO)).endswith(f"on n2): {told}")
 
@@ -233,35 +232,53 @@ def test_result_json_is_written_where_no_node_wrote_it(rig: Rig) -> None:
     }  # fmt: skip
 
 
-HEADS_RESULT = (
-    """printf '{"code": 143, "phases": {"head": 1.5, "join": 2.0}, "nodes": []}' > "$VERLJOB_RUN_DIR/result.json"\n"""
+PHASES = """printf 'head=1.500\\njoin=2.000\\n' > "$VERLJOB_RUN_DIR/phases"\n"""
+
+
+@pytest.mark.parametrize(
+    ("head", "worker", "code", "cause"),
+    [
+        (ended(0), ended(0), 0, "x"),
+        (ended(76, cause="y"), ended(0), 76, "y"),
+        (ended(143, origin="signal"), ended(66, cause="y"), 66, "y"),
+    ],
+    ids=["the head's verdict", "a failure of the head", "the verdict of a worker"],
 )
-
-
-def test_a_result_json_of_a_head_that_speaks_for_the_job_is_left_alone(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + leaves((0, ended(143)), (1, ended(0))))
-
-    rig.launch(DEMO)
-
-    assert json.loads((rig.run_dir / "result.json").read_text())["nodes"] == []
-
-
-def test_a_result_json_of_a_container_whose_node_sh_knew_better_is_written_again(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + leaves((0, ended(76, cause="y")), (1, ended(0))))
-
-    rig.launch(DEMO)
-
-    assert json.loads((rig.run_dir / "result.json").read_text())["cause"] == "y"
-
-
-def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_phases(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y"))))
+def test_result_json_has_the_phases_that_the_head_left(rig: Rig, head: str, worker: str, code: int, cause: str) -> None:
+    rig.fake("step", PHASES + leaves((0, head), (1, worker)))
 
     rig.launch(DEMO)
 
     result = json.loads((rig.run_dir / "result.json").read_text())
-    assert (result["code"], result["cause"]) == (66, "y")
+    assert (result["code"], result["cause"], result["nodes"]) == (code, cause, ["n1", "n2"])
     assert result["phases"] == {"head": 1.5, "join": 2.0}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "join=2.000\\nhead",
+        "join=2.000\\na b=1.000\\n",
+        'join=2.000\\n", "code=0.000\\nx=$(id)\\ny=1e9\\n',
+        "\\njoin=2.000\\n",
+    ],
+)
+def test_a_line_of_phases_that_is_not_valid_is_left_out(rig: Rig, lines: str) -> None:
+    rig.fake("step", f"printf '{lines}' > \"$VERLJOB_RUN_DIR/phases\"\n" + leaves((0, ended(0)), (1, ended(0))))
+
+    rig.launch(DEMO)
+
+    assert json.loads((rig.run_dir / "result.json").read_text())["phases"] == {"join": 2.0}
+
+
+def test_phases_of_an_earlier_job_are_not_this_jobs(rig: Rig) -> None:
+    (rig.work / "mine").mkdir()
+    (rig.work / "mine" / "phases").write_text("join=2.000\n")
+    rig.fake("step", WELL)
+
+    rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "mine"))
+
+    assert json.loads((rig.work / "mine" / "result.json").read_text())["phases"] == {}
 
 
 TOLD = ended(143, origin="signal")

@@ -164,7 +164,7 @@ ESCAPED = (
         'log::warn "$text"',
         'STAGE="$text"; verdict::set 71 self "$text" "$text"; verdict::sentence',
         'verdict::set 71 self "$text" "$text"; finish::_explain ""',
-        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > told; finish::_explain told',
+        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > text; RUNDIR_SPEAKER=0 finish::_explain text',
     ],
 )
 def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str, rig: Rig) -> None:

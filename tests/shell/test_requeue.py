@@ -103,8 +103,8 @@ def test_a_number_of_attempts_that_is_none_ends_with_64(rig: Rig, value: str) ->
 
 
 def test_three_attempts_that_saved_nothing_end_with_93(asked: Rig) -> None:
-    heads = 'printf \'{"code": 76, "phases": {"train": 9.0}, "nodes": []}\' > "$VERLJOB_RUN_DIR/result.json"\n'
-    asked.fake("step", heads + says(LOST))
+    phases = 'echo train=9.000 > "$VERLJOB_RUN_DIR/phases"\n'
+    asked.fake("step", phases + says(LOST))
 
     done = asked.launch("demo_cpu", SLURM_RESTART_COUNT="2")
 

@@ -103,7 +103,7 @@ def test_no_package_has_more_modules_than_a_reader_overlooks(part: str) -> None:
 
 
 def test_the_supervisor_imports_neither_ray_nor_torch() -> None:
-    supervisor = ["__main__", "node/node", "node/head", "node/worker", "settings/settings", "supervision/child"]
+    supervisor = ["__main__", "node/node_facts", "node/head", "node/worker", "settings/settings", "supervision/child"]
     for module in [*supervisor, "ray_node/driver"]:
         assert not tops(PARTS["verl_node"] / f"{module}.py") & {"ray", "torch", "transformers", "verl"}
 
@@ -126,6 +126,6 @@ def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:
     }
 
     # These run in processes of their own: what a Ray worker sees, and the hub's and the libraries' own variables.
-    ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "hook", "start", "worker_setup")}
+    ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "fast_start", "start", "worker_setup")}
     others = {*ray_node, "inputs/hub.py", "inputs/model.py", "checks/__main__.py", "checks/child.py"}
     assert readers - others == {"__main__.py"}

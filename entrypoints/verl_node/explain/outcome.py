@@ -49,10 +49,9 @@ class Verdict:
 def find_verdict(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
     """Return what the job says of its end; None where it says nothing."""
     for path in paths:
-        told = _read_json(run_dir(path) / "result.json") if path.is_dir() else {}
+        file, told = _result(run_dir(path)) if path.is_dir() else (path, {})
         if isinstance(told.get("code"), int):
             words = {name: str(told.get(name) or "") for name in ("stage", "host", "cause", "fix")}
-            file = run_dir(path) / "result.json"
             kind = str(told.get("class") or default_class(told["code"], words["stage"]))
             said = f"{words['cause']} {words['fix']}".strip()
             return Verdict(told["code"], **words, told=said, file=str(file), kind=kind)
@@ -66,6 +65,19 @@ def find_verdict(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
             kind = _printed_class(tail, found[-1]["cause"]) or default_class(code, words["stage"])
             return Verdict(code, **words, told=line, file=str(log.path), kind=kind)
     return None
+
+
+def _result(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return result.json, else the head's verdict, which is written first."""
+    file = folder / "result.json"
+    if (result := _read_json(file)) or not (verdicts := sorted(folder.glob("nodes/0-*/verdict"))):
+        return file, result
+    try:
+        lines = verdicts[0].read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return file, {}
+    verdict: dict[str, Any] = dict(line.split("=", 1) for line in lines if "=" in line)
+    return verdicts[0], {**verdict, "code": int(verdict["code"])} if verdict.get("code", "").isdigit() else {}
 
 
 def _printed_class(tail: bytes, cause: bytes) -> str:

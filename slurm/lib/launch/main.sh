@@ -38,7 +38,7 @@ launch::run() {
     else
         announce::job
         srun::run
-        finish::judge
+        finish::choose_verdict
     fi
 }
 

@@ -21,7 +21,7 @@ run_dir::make() {
     run_dir::_look_at_what_is_there
     RUNDIR_READY=yes
     # A run directory that somebody named may have been used before: its last job must not speak for this one.
-    rm -f -- "$VERLJOB_RUN_DIR"/{result.json,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
+    rm -f -- "$VERLJOB_RUN_DIR"/{result.json,phases,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
     rm -rf -- "$VERLJOB_RUN_DIR/.pulls"
     ownership::write "$VERLJOB_OVERRIDES_FILE" printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}"
 }

@@ -53,5 +53,5 @@ outcome::_orphaned() {
     [[ $SLURM_NODEID == 0 && -n $ENDING && -n ${VERLJOB_LAUNCH_PID:-} && ! -e /proc/$VERLJOB_LAUNCH_PID ]] || return 0
     verdict::set 143 signal "launch.sh was killed on $HOST" "look for who sent it SIGKILL, and for the node running out of memory"
     IFS=, read -r -a nodes <<< "$VERLJOB_NODELIST_HOSTS"
-    verdict::write_result "$VERLJOB_RUN_DIR/result.json" "$VERLJOB_ATTEMPT" "${nodes[@]}"
+    verdict::write_result "$VERLJOB_RUN_DIR" "$VERLJOB_ATTEMPT" "${nodes[@]}"
 }

@@ -38,7 +38,7 @@ def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
     assert not any(line.startswith("verdict") for line in said)  # under Slurm launch.sh has the last word
     assert job.verdict(0) == job.verdict(1)
     result = job.result()
-    assert (result["code"], result["nodes"]) == (0, ["n0", "n1"])
+    assert result["code"] == 0
     assert list(result["phases"]) == ["checks", "join", "head", "cluster", "data", "model", "train"]
     assert result["phases"]["data"] == 0.25
     events = [json.loads(line) for line in (job.run_dir / "events.jsonl").read_text().splitlines()]
@@ -117,7 +117,7 @@ def test_a_node_whose_ray_does_not_join_is_named_with_its_last_word(job: Job) ->
     job.start(VERLJOB_JOIN_TIMEOUT_S="3", FAKE_DEAD="127.0.0.3")
 
     assert job.end(0) == 75
-    assert "n1: Ray is there with none of 8 GPUs (join, note `ray start` at 127.0.0.3 joins" in job.verdict(0)["cause"]
+    assert "n1: Ray has none of 8 GPUs (join, note `ray start` at 127.0.0.3 joins" in job.verdict(0)["cause"]
 
 
 def test_a_failed_ray_start_gives_71_with_its_last_line_and_node(job: Job) -> None:

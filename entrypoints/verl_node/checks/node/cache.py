@@ -80,7 +80,7 @@ def cache_is_kept(settings: Settings, gpus: int) -> Result:
     """HF_HOME lies on a disk that outlives the container, which has room."""
     folder = home(settings)
     target, kind = _mount(folder)
-    if (kind in _MEMORY or (kind == "overlay" and target == "/")) and not settings.by_hand:
+    if (kind in _MEMORY or (kind == "overlay" and target == "/")) and not settings.standalone:
         return Result(
             "warn",
             f"HF_HOME {folder} is on {kind} ({target}), which goes with the container or the node.",

@@ -11,7 +11,7 @@ import pytest
 from verl_node.explain import explain, outcome
 from verl_node.explain.logs import lines, sources, tracebacks
 from verl_node.explain.logs.sources import NothingToRead
-from verl_node.reporting.verdict import default_class
+from verl_node.reporting.verdict import Verdict, default_class
 
 from tests.support.paths import CHECKOUT
 
@@ -431,6 +431,25 @@ def test_the_class_of_a_verdict_is_a_field_and_that_of_an_older_one_follows_from
 
     assert found
     assert found.kind == wanted
+
+
+def test_before_result_json_is_written_the_verdict_of_the_head_counts(tmp_path: Path) -> None:
+    verdict = Verdict(75, "self", "join", "n2", "n2 never connected.", "Requeue.", "memory")
+    log(tmp_path, verdict.text(), "nodes/0-n1/verdict")
+    log(tmp_path, "", "nodes/1-n2/verdict")
+
+    found = outcome.find_verdict([tmp_path], [])
+
+    assert found
+    assert (found.code, found.host, found.kind, found.cause) == (75, "n2", "memory", "n2 never connected.")
+    assert found.file == str(tmp_path / "nodes" / "0-n1" / "verdict")
+
+
+@pytest.mark.parametrize("text", ["", "code=\n", "code=x\nstage=join\n", "stage=join\n"])
+def test_a_verdict_file_without_a_code_is_no_verdict(text: str, tmp_path: Path) -> None:
+    log(tmp_path, text, "nodes/0-n1/verdict")
+
+    assert outcome.find_verdict([tmp_path], []) is None
 
 
 def test_the_last_line_is_the_one_that_launch_sh_prints() -> None:

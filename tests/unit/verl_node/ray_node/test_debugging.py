@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from verl_node.errors import BadSettings
-from verl_node.ray_node import debugging, flags, worker_setup
+from verl_node.ray_node import environment, flags, worker_setup
 from verl_node.settings.parsing import DISTRIBUTED, LEGACY, NO_DEBUGGER
 from verl_node.settings.ports import DEBUGGERS, HeadPorts, NodePorts
 from verl_node.settings.settings import Settings
@@ -27,15 +27,15 @@ def test_the_debuggers_ports_are_the_end_of_the_block_and_no_workers() -> None:
 
 
 def test_the_distributed_debugger_is_set_up_without_a_flag_of_the_old_one() -> None:
-    set_up = debugging.environment(DISTRIBUTED, PORTS)
+    set_up = environment.debugger(DISTRIBUTED, PORTS)
     assert set_up == {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1", "VERLJOB_DEBUG_PORTS": "21496-21511"}
-    assert debugging.ray_flags(DISTRIBUTED) == []
+    assert flags._debugger(DISTRIBUTED) == []
 
 
 def test_the_old_one_is_set_up_without_the_new_ones_post_mortem() -> None:
-    set_up = debugging.environment(LEGACY, PORTS)
+    set_up = environment.debugger(LEGACY, PORTS)
     assert (set_up["RAY_DEBUG"], set_up["RAY_DEBUG_POST_MORTEM"]) == ("legacy", "0")
-    assert debugging.ray_flags(LEGACY) == ["--ray-debugger-external"]
+    assert flags._debugger(LEGACY) == ["--ray-debugger-external"]
     share = flags.Share(4, 0, None, None)
     argv = flags.worker_argv(
         "10.0.0.1:6379",
@@ -50,8 +50,8 @@ def test_the_old_one_is_set_up_without_the_new_ones_post_mortem() -> None:
 
 
 def test_without_a_wish_nothing_is_set() -> None:
-    assert debugging.environment(NO_DEBUGGER, PORTS) == {}
-    assert debugging.ray_flags(NO_DEBUGGER) == []
+    assert environment.debugger(NO_DEBUGGER, PORTS) == {}
+    assert flags._debugger(NO_DEBUGGER) == []
 
 
 def test_who_listens_gets_a_port_of_the_block_that_is_free() -> None:
@@ -68,7 +68,7 @@ def test_breakpoints_of_the_old_one_listen_side_by_side(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=rpdb))
     monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace(rpdb=rpdb))
     block = "22480-22481"
-    worker_setup._break_in_the_block(block)
+    worker_setup._patch_rpdb(block)
 
     with rpdb._RemotePdb("a", host="", port=0) as one, rpdb._RemotePdb("b", host="", port=0) as other:
         assert {one.getsockname()[1], other.getsockname()[1]} == {22480, 22481}

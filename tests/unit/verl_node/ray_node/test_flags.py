@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from verl_node.errors import BadSettings, CheckFailed
+from verl_node.network.fabric import Choice, Fabric
 from verl_node.ray_node import environment, flags
 from verl_node.ray_node.flags import Share
 from verl_node.settings.ports import HeadPorts, NodePorts
+from verl_node.settings.settings import Settings
 
 HEAD = HeadPorts(32000, 32001, 32002)
 PORTS = NodePorts.deal(20000, 20511, HEAD)
@@ -105,20 +108,10 @@ def test_head_ports_at_the_start_of_the_block_are_left_out_and_in_its_middle_are
 
 
 def built(environ: dict[str, str], token_file: Path | None = None, silence_s: float = 60) -> dict[str, str]:
-    return environment.build(
-        environ,
-        gcs="10.0.0.1:32001",
-        ports=PORTS,
-        platform="cpu",
-        gpus=1,
-        ray=(2, 60),
-        start_timeout_s=180,
-        silence_s=silence_s,
-        token_file=token_file,
-        verl_checkout=Path("/src/verl"),
-        training={"HF_HUB_OFFLINE": "1"},
-        fabric={"GLOO_SOCKET_IFNAME": "eth0"},
+    settings = replace(
+        Settings.from_env(environ), silence_s=silence_s, token_file=token_file, verl_checkout=Path("/src/verl")
     )
+    return environment.build(settings, ports=PORTS, gpus=1, ray=(2, 60), training={"HF_HUB_OFFLINE": "1"})
 
 
 def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() -> None:
@@ -126,12 +119,28 @@ def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() ->
 
     pinned = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT", "MASTER_PORT")
     assert [found[name] for name in pinned] == ["20006", "20007", "20010"]
-    assert found["RAY_ADDRESS"] == "10.0.0.1:32001"
+    assert found["RAY_ADDRESS"] == ""
     assert found["PYTHONPATH"] == "/src/verl:/mine"
     assert found["RAY_health_check_period_ms"] == "9000"
-    assert found["RAY_START_HOOK"] == "verl_node.ray_node.hook.before_start"
+    assert found["RAY_START_HOOK"] == "verl_node.ray_node.fast_start.before_start"
     assert found["HF_HUB_OFFLINE"] == "1"
-    assert found["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_the_cluster_adds_its_address_and_the_variables_of_the_network_that_are_not_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choices = (Choice("GLOO_SOCKET_IFNAME", "eth0", "why"), Choice("NCCL_IB_HCA", "=mlx5_0", "why"))
+    monkeypatch.setattr(environment.fabric, "of_this_node", lambda address, environ: Fabric(choices, notes=(address,)))
+    notes: list[str] = []
+
+    found = environment.complete(
+        {"NCCL_IB_HCA": "=mlx5_7", "A": "b"}, gcs="10.0.0.1:32001", own_address="10.0.0.1", doctor="", note=notes.append
+    )
+
+    assert found == {
+        "NCCL_IB_HCA": "=mlx5_7", "A": "b", "GLOO_SOCKET_IFNAME": "eth0", "RAY_ADDRESS": "10.0.0.1:32001",
+    }  # fmt: skip
+    assert notes == ["fabric: GLOO_SOCKET_IFNAME eth0; 10.0.0.1"]
 
 
 @pytest.mark.parametrize("silence_s", [8, 60, 600])

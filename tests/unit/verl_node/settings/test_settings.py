@@ -53,7 +53,7 @@ def test_gpus_are_counted_with_and_without_a_type(variables: dict[str, str], gpu
 def test_without_slurm_this_is_one_node_that_leads_itself() -> None:
     settings = Settings.from_env({})
 
-    assert (settings.by_hand, settings.joins, settings.allocation.nodes) == (True, False, 1)
+    assert (settings.standalone, settings.joins, settings.allocation.nodes) == (True, False, 1)
     assert (settings.recipe, settings.token, settings.lease) == ("cluster", b"", None)
 
 
@@ -89,13 +89,13 @@ def test_a_setting_that_cannot_be_used_is_named(name: str, value: str, words: st
 
 
 def test_join_takes_the_head_from_its_flag_and_a_job_of_slurm_takes_no_flag() -> None:
-    joined = Settings.from_env({}).joined_by_hand("[fd00::1]:6380", gpus=4)
+    joined = Settings.from_env({}).standalone_worker("[fd00::1]:6380", gpus=4)
     assert (joined.head_address, joined.head_ports.control, joined.allocation.gpus) == ("fd00::1", 6380, 4)
 
     with pytest.raises(BadSettings, match="this is job 7"):
-        Settings.from_env(JOB).joined_by_hand("n1:6380", gpus=None)
+        Settings.from_env(JOB).standalone_worker("n1:6380", gpus=None)
     with pytest.raises(BadSettings, match="is not HOST:PORT"):
-        Settings.from_env({}).joined_by_hand("n1", gpus=None)
+        Settings.from_env({}).standalone_worker("n1", gpus=None)
 
 
 def test_what_node_sh_did_before_the_container_is_told_in_seconds() -> None:

@@ -177,18 +177,20 @@ def cgroup(root: Path, files: dict[str, str], own: str) -> Path:
     ids=["version 2", "version 2 without a namespace", "version 1 in a container"],
 )
 def test_processes_killed_for_memory_are_told(tmp_path: Path, files: dict[str, str], own: str) -> None:
-    said = cgroup_events.read(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
+    events = cgroup_events.read(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
 
-    assert said.words == "The kernel killed 2 processes here for want of memory; the job has 3.0 GiB (sbatch --mem)."
-    assert said.failure_class == "memory"
+    assert events.text == (
+        "The kernel killed 2 processes on this node for lack of memory; the job has 3.0 GiB (sbatch --mem)."
+    )
+    assert events.failure_class == "memory"
 
 
 def test_a_refused_fork_is_told_and_nothing_where_nothing_was(tmp_path: Path) -> None:
     own = cgroup(tmp_path, {"pids/pids.events": "max 7\n", "memory/memory.oom_control": "oom_kill 0\n"}, "4:pids:/\n")
 
-    said = cgroup_events.read(None, root=tmp_path, own=own)
-    assert "limit of processes" in said.words
-    assert said.failure_class == "slurm-container"
+    events = cgroup_events.read(None, root=tmp_path, own=own)
+    assert "limit of processes" in events.text
+    assert events.failure_class == "slurm-container"
     assert cgroup_events.read(None, root=tmp_path / "none", own=own) == cgroup_events.KernelEvents()
 
 

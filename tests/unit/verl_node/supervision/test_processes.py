@@ -12,7 +12,7 @@ import pytest
 from verl_node.errors import ClusterLost, EndedFromOutside
 from verl_node.supervision import lease
 from verl_node.supervision.child import Process
-from verl_node.supervision.waiting import Deadline, unless, until
+from verl_node.supervision.waiting import Deadline, run_watched, until
 
 from tests.support.paths import ENTRYPOINTS
 
@@ -95,9 +95,9 @@ async def _forever() -> None:
 
 def test_a_watcher_ends_the_story_and_the_story_ends_its_watchers() -> None:
     with pytest.raises(ClusterLost):
-        asyncio.run(unless(_raises(), _forever(), story=_returns(1, after_s=60)))
+        asyncio.run(run_watched(_returns(1, after_s=60), _raises(), _forever()))
 
-    assert asyncio.run(unless(_forever(), story=_returns(1))) == 1
+    assert asyncio.run(run_watched(_returns(1), _forever())) == 1
 
 
 def test_a_watcher_that_misses_its_cancellation_is_cancelled_again() -> None:
@@ -114,7 +114,7 @@ def test_a_watcher_that_misses_its_cancellation_is_cancelled_again() -> None:
                 missed.append(True)
 
     began = time.monotonic()
-    assert asyncio.run(unless(watcher(), story=_returns(1))) == 1
+    assert asyncio.run(run_watched(_returns(1), watcher())) == 1
     assert missed == [True]
     assert time.monotonic() - began < 5
 
@@ -133,7 +133,7 @@ def test_a_lease_is_let_go_at_once_also_in_the_moment_of_a_sign(tmp_path: Path) 
         try:
             began = time.monotonic()
             for number in range(60):
-                assert asyncio.run(unless(lease.watch(tmp_path / "lease", 20), story=story(number))) == number
+                assert asyncio.run(run_watched(story(number), lease.watch(tmp_path / "lease", 20))) == number
             assert time.monotonic() - began < 10
         finally:
             signs.kill()

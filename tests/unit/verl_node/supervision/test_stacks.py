@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from verl_node.ray_node import environment, worker_setup
 from verl_node.settings.ports import HeadPorts, NodePorts
+from verl_node.settings.settings import Settings
 from verl_node.supervision import stacks
 
 SPIES = {
@@ -84,9 +85,6 @@ def test_a_spy_that_hangs_itself_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_ray_workers_import_what_makes_them_readable() -> None:
     ports = NodePorts.deal(20000, 20511, HeadPorts.parse("6380,6379,8265"))
-    built = environment.build(
-        {}, gcs="n1:6379", ports=ports, platform="cpu", gpus=0, ray=(2, 60), start_timeout_s=1, silence_s=60,
-        token_file=None, verl_checkout=None, training={}, fabric={},
-    )  # fmt: skip
+    built = environment.build(Settings.from_env({}), ports=ports, gpus=0, ray=(2, 60), training={})
 
     assert importlib.import_module(built["RAY_preload_python_modules"]) is worker_setup
