@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,7 +15,8 @@ import pytest
 from verl_node.errors import ClusterLost
 from verl_node.network.address import leads_here
 from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
-from verl_node.supervision import load as supervision_load
+
+from tests.support.paths import CHECKOUT
 
 BEAT_S = 0.05
 STALL_S = BEAT_S * 8
@@ -24,7 +26,7 @@ PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # linux/ptrace.h
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
-    monkeypatch.setattr(lease, "_SIGN_S", BEAT_S)
+    monkeypatch.setattr(lease, "_HEARTBEAT_S", BEAT_S)
     monkeypatch.setattr(stopped, "_LOOK_S", BEAT_S)
 
 
@@ -64,7 +66,7 @@ def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: py
     fifo = tmp_path / "lease"
     os.mkfifo(fifo)
     holder = os.open(fifo, os.O_RDWR)
-    monkeypatch.setattr(supervision_load, "weight", lambda: 1 / 4)
+    monkeypatch.setattr(lease, "weight", lambda: 1 / 4)
 
     async def story() -> None:
         watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
@@ -92,8 +94,15 @@ def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: py
 def test_a_second_weighs_by_what_is_ready_to_run(tmp_path: Path, load: str, cores: int, weight: float) -> None:
     (tmp_path / "loadavg").write_text(load)
 
-    assert supervision_load.weight(tmp_path / "loadavg", cores) == weight
-    assert supervision_load.weight(tmp_path / "none", cores) == 1.0
+    assert lease.weight(tmp_path / "loadavg", cores) == weight
+    assert lease.weight(tmp_path / "none", cores) == 1.0
+
+
+def test_node_sh_weighs_a_missed_heartbeat_by_the_same_numbers() -> None:
+    libraries = "\n".join(path.read_text() for path in (CHECKOUT / "slurm" / "lib" / "node").glob("*.sh"))
+
+    assert re.findall(r"readonly LEASE_TASKS_\w+=(\d+)", libraries) == [str(lease.TASKS_PER_CORE)]
+    assert re.findall(r"weight > (\d+) \? weight : (\d+)", libraries) == [(str(int(100 * lease.MIN_WEIGHT)),) * 2]
 
 
 def test_a_process_that_stays_stopped_is_named() -> None:
