@@ -8,7 +8,7 @@ import re
 import secrets
 
 from verl_node.control.channel import Channel, Macs
-from verl_node.control.messages import Answer, Challenge, M, Refusal, Unreadable, decode, encode
+from verl_node.control.messages import Answer, Challenge, M, Refused, Unreadable, decode, encode
 from verl_node.errors import PermissionMissing
 
 _LABEL = b"verljob control channel 2: "  # of the handshake, which is older than messages.PROTOCOL
@@ -77,7 +77,7 @@ async def _receive(channel: Channel, accepted: type[M]) -> M:
     if raw is None:
         raise ConnectionError(f"{channel.remote_address} sent no {accepted.__name__}: {channel.end_reason}")
     try:
-        message = decode(raw, accepted, Refusal)
+        message = decode(raw, accepted, Refused)
     except Unreadable as error:  # whose text may quote an unauthenticated peer
         raise _refused(channel, f"It sent no valid {accepted.__name__}") from error
     if not isinstance(message, accepted):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from verl_node.control.authentication import authenticate
 from verl_node.control.channel import UNAUTHENTICATED_LIMIT, Channel
-from verl_node.control.messages import TO_WORKER, Hello, Refusal, Resume, Resumed, Welcome, decode, encode
+from verl_node.control.messages import TO_WORKER, Hello, Refused, Resume, Resumed, Welcome, decode, encode
 from verl_node.control.session import Session, SessionRefused
 from verl_node.errors import ClusterLost, ClusterNotFormed, PermissionMissing
 from verl_node.network import address
@@ -93,10 +93,10 @@ async def _introduce(channel: Channel, identity: Identity) -> Welcome:
             f"The head at {channel.remote_address} closed the connection after our hello.",
             fix="Look at the head's output for why it refused this node.",
         )
-    welcome = decode(answer, Welcome, Refusal)
+    welcome = decode(answer, Welcome, Refused)
     if isinstance(welcome, Welcome):
         return welcome
-    assert isinstance(welcome, Refusal)
+    assert isinstance(welcome, Refused)
     raise PermissionMissing(f"The head refused this node: {welcome.why}", fix=welcome.fix)
 
 
@@ -114,8 +114,8 @@ def _session(head: _Head, channel: Channel, welcome: Welcome, silence_s: float, 
             answer = await asyncio.wait_for(channel.receive(), deadline.left_s())
             if answer is None:
                 raise ConnectionError(channel.end_reason)
-            resumed = decode(answer, Resumed, Refusal)
-            if isinstance(resumed, Refusal):
+            resumed = decode(answer, Resumed, Refused)
+            if isinstance(resumed, Refused):
                 raise SessionRefused(resumed.why.rstrip("."))
             assert isinstance(resumed, Resumed)
             return channel, resumed.received

@@ -1,11 +1,12 @@
 """Messages of the control channel: one frozen dataclass each, the table of kinds, encoding and validated decoding.
 
-On the wire a message is a JSON object: its fields, and ``kind`` from the table.
+On the wire a message is a JSON object: its fields, and its ``kind``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from verl_node.reporting.verdict import Verdict
 from verl_node.settings.identity import Identity
 
 PROTOCOL = 3
-"""Raise it with every change of a message: a head refuses a worker of another version. Challenge, Answer, Refusal and
+"""Raise it with every change of a message: a head refuses a worker of another version. Challenge, Answer, Refused and
 the ``protocol`` of Hello never change, since nodes of any two versions exchange them."""
 
 JsonObject = Mapping[str, Any]
@@ -49,7 +50,7 @@ class Answer(Message):
 
 
 @dataclass(frozen=True)
-class Refusal(Message):
+class Refused(Message):
     """The head refuses a connection, a hello or a resume."""
 
     why: str
@@ -178,33 +179,17 @@ class JobEnded(Message):
     verdict: Verdict
 
 
-KINDS: dict[str, type[Message]] = {
-    "challenge": Challenge,
-    "answer": Answer,
-    "refused": Refusal,
-    "hello": Hello,
-    "welcome": Welcome,
-    "resume": Resume,
-    "resumed": Resumed,
-    "event": WorkerEvent,
-    "checks": ChecksDone,
-    "prepared": Prepared,
-    "row": MetricsRow,
-    "stacks-written": StacksWritten,
-    "failed": Failed,
-    "start-ray": StartRay,
-    "formed": Formed,
-    "checked": Checked,
-    "prepare": Prepare,
-    "step": Step,
-    "stacks": TakeStacks,
-    "end": JobEnded,
-}
+HANDSHAKE = (Challenge, Answer, Refused, Hello, Welcome, Resume, Resumed)
+"""Messages before a session."""
 TO_HEAD = (WorkerEvent, ChecksDone, Prepared, MetricsRow, StacksWritten, Failed)
 """Messages of a worker's session."""
 TO_WORKER = (StartRay, Formed, Checked, Prepare, Step, TakeStacks, JobEnded)
 """Messages of the head's session."""
 
+KINDS: dict[str, type[Message]] = {
+    re.sub("(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower(): cls for cls in (*HANDSHAKE, *TO_HEAD, *TO_WORKER)
+}
+"""The classes by their ``kind`` on the wire: StartRay is start-ray."""
 _KIND_OF = {cls: kind for kind, cls in KINDS.items()}
 _NESTED = {cls.__name__: cls for cls in (Event, Identity, Outcome, Report, Verdict)}
 # JSON types by the annotations that the fields above have.

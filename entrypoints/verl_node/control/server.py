@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +23,7 @@ from verl_node.control.messages import (
     JsonObject,
     Message,
     MetricsRow,
-    Refusal,
+    Refused,
     Resume,
     Resumed,
     Unreadable,
@@ -32,7 +34,6 @@ from verl_node.control.messages import (
 )
 from verl_node.control.peers import NotAdmitted, Peer, WorkerTable
 from verl_node.control.session import Session
-from verl_node.control.unauthenticated import UnauthenticatedConnections
 from verl_node.errors import BadSettings, ClusterLost, NodeEnded, NodeError
 from verl_node.network import address
 from verl_node.reporting.events import Event
@@ -46,6 +47,7 @@ _AUTHENTICATE_S, _HELLO_S = 5.0, 10.0
 # Connections that asyncio accepts in one turn of the event loop, so that earlier ones get an answer in between; and the
 # queue that the kernel keeps for the next turns.
 _ACCEPTED_AT_ONCE, _QUEUE = 8, 1024
+_LOG_PERIOD_S = 60.0
 _EXTEND_S = 2.0  # before the deadline: check whether a missing node is still pulling its image
 
 
@@ -157,7 +159,7 @@ class ControlServer:
 
     def _refuse(self, channel: Channel, why: str, fix: str = "Look for a second launch of this node.") -> None:
         self._unauthenticated.log_refusal(channel.remote_address, why)
-        channel.send(encode(Refusal(why, fix)))
+        channel.send(encode(Refused(why, fix)))
 
     def _admit(self, channel: Channel, raw: JsonObject | None) -> None:
         """Add a new worker, or resume the session of one that reconnects. Raises NotAdmitted, CheckFailed."""
@@ -232,3 +234,52 @@ class ControlServer:
         if self._failure is None:
             self._failure = error
             self._failed.set()
+
+
+class UnauthenticatedConnections:
+    """Connections that have not authenticated yet, at most ``limit`` at once, and the log of refused ones."""
+
+    def __init__(self, limit: int, log: Callable[[str, str], None]) -> None:
+        self._limit = limit
+        self._log = log
+        self._connections: set[Channel] = set()
+        self._refused = 0
+        self._last = ("", "")
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, channel: Channel) -> None:
+        """Add a new connection; above the limit, abort a random one of the address with the most connections.
+
+        A worker authenticates within milliseconds, so it survives a flood from other addresses. Under a flood from its
+        own machine it mostly survives, and else retries.
+        """
+        self._connections.add(channel)
+        if len(self._connections) <= self._limit:
+            return
+        by_address = Counter(other.remote_address for other in self._connections)
+        most = max(by_address.values())
+        victim = secrets.choice([other for other in self._connections if by_address[other.remote_address] == most])
+        victim.end_reason = "too many connections at once"
+        self._connections.discard(victim)
+        victim.abort()
+
+    def remove(self, channel: Channel) -> None:
+        """Remove a connection that has authenticated or was closed."""
+        self._connections.discard(channel)
+
+    def log_refusal(self, address: str, why: str) -> None:
+        """Log a refused connection, now or with the others of this minute."""
+        self._refused += 1
+        self._last = (address, why)
+        if self._timer is None:
+            self._write_log()
+
+    def _write_log(self) -> None:
+        self._timer = None
+        if not self._refused:
+            return
+        others = f" (and {self._refused - 1} more in the last minute)" if self._refused > 1 else ""
+        address, why = self._last
+        self._refused = 0
+        self._log(address, f"turned away: {why}{others}")
+        self._timer = asyncio.get_running_loop().call_later(_LOG_PERIOD_S, self._write_log)

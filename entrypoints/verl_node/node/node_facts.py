@@ -39,7 +39,7 @@ class NodeFacts:
             offered = visible_devices.offered(settings.environ, platform=settings.platform)
             gpus = offered or platforms.find(settings.platform).declared_gpus
         debuggers = DEBUGGERS if settings.debug else 0
-        ports = NodePorts.deal(*settings.port_block, settings.head_ports, debuggers=debuggers)
+        ports = NodePorts.divide(*settings.port_block, settings.head_ports, debuggers=debuggers)
         return cls(settings, Identity.of_this_node(settings, gpus), ports)
 
     @property

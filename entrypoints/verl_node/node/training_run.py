@@ -108,5 +108,5 @@ class TrainingRun:
         assert self.facts.folder is not None
         text = await stacks.write(self.facts.folder / f"stacks-{hang}.txt", self.facts.settings.environ)
         written = StacksWritten(hang)
-        await until(lambda: not self.server.workers.hosts_without(written), deadline=Deadline(stacks.TOGETHER_S))
+        await until(lambda: not self.server.workers.hosts_without(written), deadline=Deadline(stacks.TOTAL_S))
         return f"{text}, and likewise on the other nodes"

@@ -11,12 +11,15 @@ from verl_node.errors import BadSettings
 from verl_node.network import address
 from verl_node.settings import parsing
 from verl_node.settings.allocation import Allocation, number
+from verl_node.settings.parsing import DASHBOARD, DEBUGGERS, choice
 from verl_node.settings.ports import HeadPorts, parse_block
 from verl_node.supervision.hang import HangPolicy
 
 # Without Slurm no ports are reserved: Ray's defaults for the head, and a block below every common ephemeral range.
 _HEAD_PORTS = "6380,6379,8265"
 _PORT_BLOCK = "20000-20511"
+_DASHBOARD_FIX = "Set it to 0 (off), 1 (on the head's loopback) or node (on its address), or unset it."
+_DEBUG_FIX = "Set it to 1 (Ray's distributed debugger) or legacy (ray debug), or unset it."
 _WANDB_WITHOUT_KEY = ("offline", "dryrun", "disabled")
 _WANDB_HOST = "api.wandb.ai"
 
@@ -87,8 +90,8 @@ class Settings:
             token=token,
             token_file=parsing.path(environ, "VERLJOB_TOKEN_FILE"),
             secrets=(token.decode("utf-8", "replace"), *parsing.secrets(environ)),
-            dashboard=parsing.dashboard(environ.get("VERLJOB_DASHBOARD", "")),
-            debug=parsing.debug(environ.get("VERLJOB_DEBUG", "")),
+            dashboard=choice(environ, "VERLJOB_DASHBOARD", DASHBOARD, _DASHBOARD_FIX),
+            debug=choice(environ, "VERLJOB_DEBUG", DEBUGGERS, _DEBUG_FIX),
             lease=parsing.path(environ, "VERLJOB_LEASE"),
             out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
             run_dir=parsing.path(environ, "VERLJOB_RUN_DIR"),
@@ -112,7 +115,7 @@ class Settings:
             model=environ.get("VERLJOB_MODEL", ""),
             verl_checkout=parsing.path(environ, "VERLJOB_VERL"),
             checks=environ.get("VERLJOB_CHECKS", ""),
-            doctor=parsing.doctor(environ.get("VERLJOB_DOCTOR", "")),
+            doctor=choice(environ, "VERLJOB_DOCTOR", ("quick", "deep"), "Use `sbatch slurm/launch.sh doctor`."),
             host_phases=parsing.host_phases(environ),
             standalone=not allocation.job_id,
             joins=allocation.node_id > 0,

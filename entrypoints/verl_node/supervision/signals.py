@@ -1,4 +1,4 @@
-"""Signals that end this node."""
+"""Handler of the signals that end this node."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Signals:
-    """Catches the signals that end a node from now on; further ones change nothing."""
+    """Handles the signals that end a node; the first one counts."""
 
     def __init__(self) -> None:
-        self._came = asyncio.Event()
+        self._received = asyncio.Event()
         self._name = ""
         loop = asyncio.get_running_loop()
         for number in _ENDING:
-            loop.add_signal_handler(number, self._take, number)
+            loop.add_signal_handler(number, self._handle, number)
 
-    def _take(self, number: signal.Signals) -> None:
+    def _handle(self, number: signal.Signals) -> None:
         self._name = self._name or number.name
-        self._came.set()
+        self._received.set()
 
     async def watch(self) -> None:
-        """Wait for one. Raises EndedFromOutside."""
-        await self._came.wait()
+        """Wait for a signal. Raises EndedFromOutside."""
+        await self._received.wait()
         raise EndedFromOutside(
             f"Ended from outside by {self._name}.",
             fix="Look for scancel, the time limit (sacct -j), or another node's verdict.",

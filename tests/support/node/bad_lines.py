@@ -15,6 +15,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from verl_node.control import messages
 from verl_node.control.authentication import authenticate
 from verl_node.control.channel import UNAUTHENTICATED_LIMIT, Channel
 from verl_node.control.messages import PROTOCOL, Step
@@ -28,7 +29,7 @@ VALUES: list[Any] = [
     *(float("nan"), float("inf"), "a" * 3000),
 ]
 LONG = b"x" * (2 << 20)
-KINDS = ["challenge", "answer", "hello", "resume", "welcome", "refused", "beat", "end", "failed", "prepare", "", "kind"]
+KINDS = [*messages.KINDS, "beat", "end", "", "kind"]
 
 
 def lines() -> list[bytes]:
@@ -65,7 +66,7 @@ def lines() -> list[bytes]:
     return [*protocols, *bare, *(body + b"\n" for body in bare), *framed]
 
 
-def messages() -> list[Any]:
+def greetings() -> list[Any]:
     """Return what one who knows the token says in place of a hello."""
     node = vars(identity(2))
     wrong: list[Any] = [None, True, 1.5, [], {}, "x"]
@@ -125,7 +126,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def story() -> dict[str, Any]:
+async def scenario() -> dict[str, Any]:
     """Return what it cost."""
     loop = asyncio.get_running_loop()
     mistakes: list[Any] = []
@@ -141,7 +142,7 @@ async def story() -> dict[str, Any]:
                     answered.append(repr(data[:80]))
             session.send(row(number))
             head.server.broadcast(Step(number))
-        for message in messages():
+        for message in greetings():
             answer = await say(head.port, message)
             if answer is None or answer["kind"] != "refused":
                 answered.append(repr(message))
@@ -153,7 +154,7 @@ async def story() -> dict[str, Any]:
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
         seen = {
             "lines": len(lines()),
-            "proved": len(messages()),
+            "proved": len(greetings()),
             "descriptors": [before, descriptors()],
             "beats": len(heartbeat._beats) - 1,  # the worker's own session has one, too
             "orders": [order.step for order in orders if isinstance(order, Step)],
@@ -167,5 +168,5 @@ async def story() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(story())))  # noqa: T201
+    print(json.dumps(asyncio.run(scenario())))  # noqa: T201
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What another account of a node, without the token, can do to the control channel: make it late, and nothing else."""
+"""Attacks on the control channel by an account without the token: they can delay it, and nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def beating() -> None:
 
 @contextmanager
 def attacker(what: str, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Another account's process, as soon as it says that it is about its work."""
+    """A process of another account, once it has started its attack."""
     argv = [sys.executable, str(SUPPORT / "node" / "channel_attacker.py"), what, str(port)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -60,8 +60,8 @@ async def order(session: Session) -> Message:
     return message
 
 
-def test_one_who_relays_the_proof_cannot_change_an_order() -> None:
-    async def story() -> None:
+def test_a_relay_of_the_authentication_cannot_change_an_order() -> None:
+    async def scenario() -> None:
         head = Head(10.0)
         with attacker("relay", head.port) as other:
             assert other.stdout is not None
@@ -78,7 +78,7 @@ def test_one_who_relays_the_proof_cannot_change_an_order() -> None:
                 assert session.end_reason == ""
                 await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def changed(line: bytes) -> list[bytes]:
@@ -112,14 +112,14 @@ class Moved:
 
 
 def invented(line: bytes) -> list[bytes]:
-    return [line, line.partition(b" ")[0] + b' {"number": 99, "message": {"kind": "end"}}\n']
+    return [line, line.partition(b" ")[0] + b' {"number": 99, "message": {"kind": "job-ended"}}\n']
 
 
 @pytest.mark.parametrize("change", [changed, doubled, left_out, without_mac, Moved(), invented])
-def test_what_is_done_to_a_line_on_the_way_ends_its_connection_and_no_message_is_another(change: Any) -> None:
+def test_a_line_that_was_tampered_with_ends_its_connection_and_changes_no_message(change: Any) -> None:
     notes: list[str] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             session = await join(way.port, 10.0)
             session._note = notes.append
@@ -131,10 +131,10 @@ def test_what_is_done_to_a_line_on_the_way_ends_its_connection_and_no_message_is
             assert [await order(session) for _ in range(12)] == [Step(number) for number in range(12)]
             await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_connection() -> None:
+def test_lines_of_the_other_direction_or_of_an_earlier_connection_are_refused() -> None:
     notes: list[str] = []
     seen: list[bytes] = []
 
@@ -142,7 +142,7 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
         seen.append(line)
         return [line]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             way.to_head = keep
             session = await join(way.port, 10.0)
@@ -151,7 +151,7 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
             await soon(lambda: head.rows == [1])
             for reflected in (True, False):
                 notes.clear()
-                old = [line for line in seen if b'"row"' in line]
+                old = [line for line in seen if b'"metrics-row"' in line]
                 if reflected:
                     way.to_worker = lambda line, old=old: [*old, line]  # type: ignore[misc]
                 else:
@@ -164,10 +164,10 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
             await soon(lambda: head.rows == [1, 2])
             await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_a_worker_does_not_take_its_own_line_for_the_heads() -> None:
+def test_a_worker_refuses_its_own_line_as_the_heads() -> None:
     to_head: list[bytes] = []
     to_worker: list[bytes] = []
 
@@ -179,13 +179,13 @@ def test_a_worker_does_not_take_its_own_line_for_the_heads() -> None:
         to_worker.append(line)
         return [to_head[1] if len(to_worker) == 3 else line]  # after challenge and answer: hello as the welcome
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             way.to_head, way.to_worker = keep, send_back
             with pytest.raises(PermissionMissing, match="closed the connection after our hello"):
                 await join(way.port, 10.0)
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_a_replayed_connection_is_refused() -> None:
@@ -195,7 +195,7 @@ def test_a_replayed_connection_is_refused() -> None:
         seen.append(line)
         return [line]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             session = await join(way.port, 10.0)
             way.to_head = keep
@@ -210,23 +210,23 @@ def test_a_replayed_connection_is_refused() -> None:
             writer.close()
             await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_who_has_taken_the_control_port_is_named() -> None:
+def test_the_account_that_listens_on_the_control_port_is_named() -> None:
     port = free_port()
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(BadSettings, match=r"control port .* cannot be used: .*in use.*") as refused:
             await Head.listening_on(port)
         uid = NOBODY if os.geteuid() == 0 else os.geteuid()
         assert f"(uid {uid}) listens there." in refused.value.cause
 
     with attacker("squat", port):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
-def test_who_listens_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
+def test_the_listening_account_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
     row = "   0: {} 00000000:0000 {} 00000000:00000000 00:00000000 00000000  {}        0 5 1 0 100 0 0 10 0\n"
@@ -238,8 +238,8 @@ def test_who_listens_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
     assert address.listener(6379, tmp_path / "none") == ""
 
 
-def test_a_squatter_who_answers_is_no_head_and_learns_nothing_of_use() -> None:
-    async def story() -> None:
+def test_a_squatter_on_the_heads_port_cannot_authenticate_or_replay_the_answer() -> None:
+    async def scenario() -> None:
         async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b' {"kind": "challenge", "challenge": "' + b"a" * 64 + b'"}\n')
             answer = json.loads(await reader.readline())
@@ -253,12 +253,12 @@ def test_a_squatter_who_answers_is_no_head_and_learns_nothing_of_use() -> None:
         server.close()
         await asyncio.sleep(0.05)
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 @pytest.mark.parametrize("what", ["flood", "hold"])
-def test_a_worker_gets_in_while_another_account_takes_all_connections(what: str) -> None:
-    async def story() -> None:
+def test_a_worker_connects_while_another_account_uses_all_connections(what: str) -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head:
             strangers = head.server._unauthenticated
             sessions = []
@@ -275,7 +275,7 @@ def test_a_worker_gets_in_while_another_account_takes_all_connections(what: str)
             for session in sessions:
                 await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 90))
+    asyncio.run(asyncio.wait_for(scenario(), 90))
 
 
 def interpreters() -> list[str]:
@@ -294,7 +294,7 @@ def interpreters() -> list[str]:
 
 
 @pytest.mark.parametrize("python", interpreters())
-def test_no_line_of_a_stranger_costs_a_descriptor_memory_or_the_log(python: str) -> None:
+def test_no_unauthenticated_line_costs_a_descriptor_memory_or_log_lines(python: str) -> None:
     environ = {"PYTHONPATH": f"{ENTRYPOINTS}:{CHECKOUT}"}
     argv = [python, "-W", "error", str(SUPPORT / "node" / "bad_lines.py")]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=120, check=False)

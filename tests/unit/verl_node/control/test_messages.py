@@ -26,7 +26,7 @@ OUTCOME = Outcome("memory.swap_is_off", "n1", "warn", seconds=0.5)
 EXAMPLES: list[Message] = [
     messages.Challenge("a" * 64),
     messages.Answer("b" * 64, "c" * 64),
-    messages.Refusal("it is late", "Come earlier."),
+    messages.Refused("it is late", "Come earlier."),
     messages.Hello(identity(1)),
     messages.Welcome(1, "key"),
     messages.Resume("key", 1, 2, 3),
@@ -80,7 +80,7 @@ async def greet(port: int, hello: dict[str, Any]) -> Any:
     ids=["newer", "older"],
 )
 def test_a_hello_of_another_version_is_refused_with_both_versions(hello: dict[str, Any], version: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             answer = await greet(head.port, {"kind": "hello", **hello})
 
@@ -89,16 +89,16 @@ def test_a_hello_of_another_version_is_refused_with_both_versions(hello: dict[st
         assert "same image" in answer["fix"]
         assert head.logged("head version 3")
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_a_worker_of_another_version_ends_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "Hello", lambda node: messages.Hello(node, 4))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             with pytest.raises(PermissionMissing, match="speaks version 4 of the control protocol, the head version 3"):
                 await join(head.port)
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
     assert heartbeat._beats == set()

@@ -1,4 +1,4 @@
-"""A control connection may break or be silent: no message is lost or doubled, and only the end of patience is loss."""
+"""A control connection may break or be silent: no message is lost or doubled until the patience is over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BEAT_S = 0.05
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Beats twenty times as often, and attempts that end as soon."""
+    """Twenty times as many heartbeats, and shorter reconnects."""
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
     monkeypatch.setattr(client, "_REOPEN_S", 0.5)
     monkeypatch.setattr(client, "_RESUME_S", 0.5)
@@ -47,8 +47,8 @@ def beating() -> None:
     heartbeat.start(Path("/nonexistent"))
 
 
-def done(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 30))
+def done(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 30))
 
 
 async def numbers(session: Session, count: int) -> list[int]:
@@ -62,7 +62,7 @@ async def numbers(session: Session, count: int) -> list[int]:
 
 
 def test_messages_both_ways_arrive_once_and_in_order_over_connections_that_are_reset() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head, Way(head.port) as way:
             session = await join(way.port)
             hearing = asyncio.ensure_future(numbers(session, 300))
@@ -80,13 +80,13 @@ def test_messages_both_ways_arrive_once_and_in_order_over_connections_that_are_r
             assert head.logged("the control connection is back")
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
 def test_lines_lost_at_random_with_their_connection_are_sent_again() -> None:
     chance = random.Random(1)  # noqa: S311  the same losses every time
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(8.0) as head, Way(head.port) as way:
 
             def lose(line: bytes) -> list[bytes]:
@@ -108,11 +108,11 @@ def test_lines_lost_at_random_with_their_connection_are_sent_again() -> None:
             way.to_head = way.to_worker = lambda line: [line]
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
-def test_a_network_that_is_gone_for_less_than_the_patience_costs_nothing() -> None:
-    async def story() -> None:
+def test_an_outage_shorter_than_the_patience_loses_nothing() -> None:
+    async def scenario() -> None:
         async with Head(5.0) as head, Way(head.port) as way:
             session = await join(way.port, 5.0)
             way.open = False
@@ -126,11 +126,11 @@ def test_a_network_that_is_gone_for_less_than_the_patience_costs_nothing() -> No
             assert (session.end_reason, head.server._failure) == ("", None)
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
-def test_patience_that_is_over_loses_the_worker_and_the_head() -> None:
-    async def story() -> None:
+def test_an_outage_longer_than_the_patience_loses_worker_and_head() -> None:
+    async def scenario() -> None:
         async with Head(1.0) as head, Way(head.port) as way:
             session = await join(way.port, 1.0)
             session.send(event("its last"))
@@ -147,14 +147,14 @@ def test_patience_that_is_over_loses_the_worker_and_the_head() -> None:
             assert await session.receive() is None
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
-def test_a_head_whose_process_was_killed_is_silent_and_the_reason_is_told() -> None:
+def test_a_killed_head_is_reported_as_silent_with_the_reason() -> None:
     port = free_port()
     environ = {**os.environ, "PYTHONPATH": f"{CHECKOUT / 'entrypoints'}:{CHECKOUT}"}
 
-    async def story(process: subprocess.Popen[bytes]) -> None:
+    async def scenario(process: subprocess.Popen[bytes]) -> None:
         session = await join(port, 2.0)
         process.kill()
         process.wait()
@@ -166,11 +166,11 @@ def test_a_head_whose_process_was_killed_is_silent_and_the_reason_is_told() -> N
 
     argv = [sys.executable, "-m", "tests.support.node.channel_rig", str(port)]
     with subprocess.Popen(argv, env=environ, cwd=CHECKOUT) as process:
-        done(story(process))
+        done(scenario(process))
 
 
-def test_one_whose_own_loop_was_held_up_does_not_take_the_other_for_lost() -> None:
-    async def story() -> None:
+def test_a_blocked_event_loop_does_not_report_the_other_side_as_lost() -> None:
+    async def scenario() -> None:
         async with Head(0.5) as head:
             session = await join(head.port, 0.5)
             await asyncio.sleep(BEAT_S * 2)
@@ -181,22 +181,22 @@ def test_one_whose_own_loop_was_held_up_does_not_take_the_other_for_lost() -> No
             assert (session.end_reason, head.server._failure) == ("", None)
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
-def test_a_quiet_session_lives_by_its_beats() -> None:
-    async def story() -> None:
+def test_heartbeats_keep_a_quiet_session_alive() -> None:
+    async def scenario() -> None:
         async with Head(0.5) as head, Way(head.port) as way:
             session = await join(way.port, 0.5)
             await asyncio.sleep(2)
             assert (session.end_reason, head.server._failure, way.connections) == ("", None, 1)
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
-def test_what_is_known_ends_at_once() -> None:
-    async def story() -> None:
+def test_a_verdict_ends_the_other_side_at_once() -> None:
+    async def scenario() -> None:
         async with Head(60.0) as head:
             session = await join(head.port, 60.0)
             verdict = Verdict(66, "self", "model", "n1", "It has no model.", "Bring it.")
@@ -214,11 +214,11 @@ def test_what_is_known_ends_at_once() -> None:
             await asyncio.wait_for(ending, 2)
             await other.close(0)
 
-    done(story())
+    done(scenario())
 
 
-def test_an_end_that_is_said_while_a_connection_is_away_is_heard_when_it_is_back() -> None:
-    async def story() -> None:
+def test_the_end_of_a_job_arrives_after_a_reconnect() -> None:
+    async def scenario() -> None:
         async with Head() as head, Way(head.port) as way:
             session = await join(way.port)
             way.cut()
@@ -227,11 +227,11 @@ def test_an_end_that_is_said_while_a_connection_is_away_is_heard_when_it_is_back
             assert isinstance(message, JobEnded)
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
-def test_a_session_goes_on_over_a_new_connection_while_the_old_one_seems_alive() -> None:
-    async def story() -> None:
+def test_a_session_continues_over_a_new_connection_while_the_old_one_seems_alive() -> None:
+    async def scenario() -> None:
         async with Head() as head, Way(head.port) as way:
             session = await join(way.port)
             old = head.peer().session._channel
@@ -249,11 +249,11 @@ def test_a_session_goes_on_over_a_new_connection_while_the_old_one_seems_alive()
             assert way.connections > 1
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
 def test_a_message_that_comes_twice_counts_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             head.server.broadcast(Step(1))
@@ -264,11 +264,11 @@ def test_a_message_that_comes_twice_counts_once() -> None:
             assert await numbers(session, 2) == [1, 2]
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
 async def raw(port: int, message: dict[str, Any], token: bytes = TOKEN) -> tuple[Channel, dict[str, Any] | None]:
-    """Prove the token on a connection of its own and send a message; return what comes."""
+    """Authenticate another connection and send a message; return the connection and the answer."""
     channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=UNAUTHENTICATED_LIMIT), 2.0)
     try:
         await authenticate(channel, token, head=False)
@@ -279,8 +279,8 @@ async def raw(port: int, message: dict[str, Any], token: bytes = TOKEN) -> tuple
     return channel, await channel.receive()
 
 
-def test_of_two_attempts_that_race_the_later_holds() -> None:
-    async def story() -> None:
+def test_the_later_of_two_racing_attempts_to_resume_wins() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             peer = head.peer()
@@ -298,7 +298,7 @@ def test_of_two_attempts_that_race_the_later_holds() -> None:
                 channel.abort()
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_of_two_attempts_that_race_the_later_holds() -> None:
         ({"received": -1}, "received of Resume is -1"),
     ],
 )
-def test_who_knows_the_token_and_not_the_session_cannot_take_it(changes: dict[str, Any], why: str) -> None:
-    async def story() -> None:
+def test_a_session_cannot_be_resumed_without_its_key(changes: dict[str, Any], why: str) -> None:
+    async def scenario() -> None:
         async with Head() as head:
             sessions = [await join(head.port), await join(head.port, number=2)]
             if changes.get("session") == "another's":
@@ -334,11 +334,11 @@ def test_who_knows_the_token_and_not_the_session_cannot_take_it(changes: dict[st
             for session in sessions:
                 await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
 def test_a_wrong_token_resumes_nothing() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             with pytest.raises(PermissionMissing, match="refuses our token"):
@@ -346,11 +346,11 @@ def test_a_wrong_token_resumes_nothing() -> None:
             assert head.logged("Its token is not ours")
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
-def test_without_a_token_there_is_no_mac_and_a_session_comes_back_too() -> None:
-    async def story() -> None:
+def test_without_a_token_there_are_no_macs_and_a_session_resumes() -> None:
+    async def scenario() -> None:
         async with Head(token=b"") as head, Way(head.port) as way:
             session = await join(way.port, token=b"")
             for number in range(10):
@@ -360,21 +360,21 @@ def test_without_a_token_there_is_no_mac_and_a_session_comes_back_too() -> None:
             await soon(lambda: head.rows == list(range(10)))
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
 @pytest.mark.parametrize("tokens", [(b"", TOKEN), (TOKEN, b"")])
-def test_a_token_on_one_side_alone_is_refused(tokens: tuple[bytes, bytes]) -> None:
-    async def story() -> None:
+def test_a_token_on_only_one_side_is_refused(tokens: tuple[bytes, bytes]) -> None:
+    async def scenario() -> None:
         async with Head(token=tokens[0]) as head:
             with pytest.raises(PermissionMissing, match="One side has a token and the other has none"):
                 await join(head.port, token=tokens[1])
 
-    done(story())
+    done(scenario())
 
 
-def test_the_kernel_gives_up_no_connection_before_the_patience_is_over() -> None:
-    async def story() -> None:
+def test_the_kernel_times_out_no_connection_before_the_patience_is_over() -> None:
+    async def scenario() -> None:
         async with Head(77.0) as head:
             session = await join(head.port, 77.0)
             for ours in (session, head.peer().session):
@@ -387,22 +387,22 @@ def test_the_kernel_gives_up_no_connection_before_the_patience_is_over() -> None
                 assert told == {"TCP_USER_TIMEOUT": 77_000, "TCP_KEEPIDLE": 77}
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
-def test_a_second_process_of_a_node_that_is_here_is_refused() -> None:
-    async def story() -> None:
+def test_a_second_process_of_a_connected_node_is_refused() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             with pytest.raises(PermissionMissing, match=r"node 1 is already connected from 127\.0\.0\.1"):
                 await join(head.port)
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
-def test_a_head_that_knows_no_such_session_any_more_ends_it() -> None:
-    async def story() -> None:
+def test_a_head_without_the_session_ends_it() -> None:
+    async def scenario() -> None:
         async with Head(30.0) as head, Way(head.port) as way:
             session = await join(way.port, 30.0)
             head.peer().session_key = "another's"
@@ -411,26 +411,26 @@ def test_a_head_that_knows_no_such_session_any_more_ends_it() -> None:
             assert "node 1 has no such session" in session.end_reason
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
 NOTE = vars(Event(1.5, "n1", "train", "note", "x"))
 REPORT = {"host": "n1", "outcomes": [], "facts": {}}
 UNREADABLE: list[tuple[str, Any]] = [
-    ("host, phase of Event is missing", {"kind": "event", "event": {"time": 1, "event": "note", "message": ""}}),
-    ("event of WorkerEvent is missing", {"kind": "event"}),
-    ("seconds of Event is str", {"kind": "event", "event": {**NOTE, "seconds": "1"}}),
+    ("host, phase of Event is missing", {"kind": "worker-event", "event": {"time": 1, "event": "note", "message": ""}}),
+    ("event of WorkerEvent is missing", {"kind": "worker-event"}),
+    ("seconds of Event is str", {"kind": "worker-event", "event": {**NOTE, "seconds": "1"}}),
     ("verdict of Failed is missing", {"kind": "failed"}),
     ("Verdict is missing", {"kind": "failed", "verdict": {"code": 1}}),
     ("Verdict has an unexpected 'colour'", {"kind": "failed", "verdict": {"colour": 1}}),
     ("code of Verdict is str", {"kind": "failed", "verdict": {"code": "1"}}),
-    ("report, time of ChecksDone is missing", {"kind": "checks"}),
-    ("Report is NoneType", {"kind": "checks", "report": None, "time": 1}),
-    ("outcomes of Report is dict", {"kind": "checks", "report": {"outcomes": {}}}),
-    ("Outcome is int", {"kind": "checks", "report": {"outcomes": [1]}}),
-    ("Outcome has an unexpected 'no'", {"kind": "checks", "report": {"outcomes": [{"no": 1}]}}),
-    ("time of ChecksDone is missing", {"kind": "checks", "report": REPORT}),
-    ("row of MetricsRow is int", {"kind": "row", "row": 1}),
+    ("report, time of ChecksDone is missing", {"kind": "checks-done"}),
+    ("Report is NoneType", {"kind": "checks-done", "report": None, "time": 1}),
+    ("outcomes of Report is dict", {"kind": "checks-done", "report": {"outcomes": {}}}),
+    ("Outcome is int", {"kind": "checks-done", "report": {"outcomes": [1]}}),
+    ("Outcome has an unexpected 'no'", {"kind": "checks-done", "report": {"outcomes": [{"no": 1}]}}),
+    ("time of ChecksDone is missing", {"kind": "checks-done", "report": REPORT}),
+    ("row of MetricsRow is int", {"kind": "metrics-row", "row": 1}),
     ("hang of StacksWritten is -1", {"kind": "stacks-written", "hang": -1}),
     ("'checks-of-version-4' is not a kind of message", {"kind": "checks-of-version-4"}),
     ("'step' is out of place", {"kind": "step", "step": 1}),
@@ -442,8 +442,10 @@ UNREADABLE: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("why", "message"), UNREADABLE, ids=range(len(UNREADABLE)))
-def test_a_message_of_another_form_is_refused_by_name(why: str, message: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+def test_a_malformed_message_is_refused_with_the_problem(
+    why: str, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             session.send(event("hello"))
@@ -454,7 +456,7 @@ def test_a_message_of_another_form_is_refused_by_name(why: str, message: Any, mo
             assert refused.value.host == "n1"
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
 @pytest.mark.parametrize(
@@ -466,8 +468,8 @@ def test_a_message_of_another_form_is_refused_by_name(why: str, message: Any, mo
         b'{"number": -1, "message": {}}',
     ],
 )
-def test_a_frame_that_cannot_be_ends_the_session_on_both_sides(frame: bytes) -> None:
-    async def story() -> None:
+def test_a_malformed_frame_ends_the_session_on_both_sides(frame: bytes) -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             channel = head.peer().session._channel
@@ -478,11 +480,11 @@ def test_a_frame_that_cannot_be_ends_the_session_on_both_sides(frame: bytes) -> 
             assert await session.receive() is None
             await session.close(0)
 
-    done(story())
+    done(scenario())
 
 
 def test_a_text_that_is_too_long_for_a_line_is_cut() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head:
             session = await join(head.port)
             session.send(event("\x00" * 1_000_000))
@@ -491,13 +493,13 @@ def test_a_text_that_is_too_long_for_a_line_is_cut() -> None:
             assert [len(event.message) for event in head.events] == [len("\x00" * (16 << 10)) + 8, 1_000_000]
             await session.close()
 
-    done(story())
+    done(scenario())
 
 
-def test_more_than_can_be_kept_ends_with_a_clear_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_unacknowledged_messages_end_the_session_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "UNACKNOWLEDGED_LIMIT", 3 << 20)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head() as head, Way(head.port) as way:
             session = await join(way.port)
             way.open = False
@@ -507,4 +509,4 @@ def test_more_than_can_be_kept_ends_with_a_clear_word(monkeypatch: pytest.Monkey
             assert "more than 3 MiB of messages wait" in session.end_reason
             await session.close(0)
 
-    done(story())
+    done(scenario())

@@ -38,7 +38,7 @@ def test_an_error_is_the_last_line_and_its_code_the_exit_code(tmp_path: Path) ->
 
 def test_a_data_file_of_the_user_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare.main(["--data-dir", str(tmp_path), "--file", str(tmp_path / "mine.parquet")]) == 66
-    assert "mine.parquet is not on this node" in reported(capsys.readouterr().out)[-1]["cause"]
+    assert "mine.parquet does not exist on this node" in reported(capsys.readouterr().out)[-1]["cause"]
 
 
 def test_the_supervisor_gets_no_torch_with_what_it_imports() -> None:

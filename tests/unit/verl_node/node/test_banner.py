@@ -1,4 +1,4 @@
-"""The head says where the dashboard is and who may use the cluster, and never what is not so."""
+"""The banner names the dashboard and warns about a cluster without authentication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Said = Callable[..., str]
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Said:
-    """What a cluster by hand says, given its Ray and variables; VERLJOB_TOKEN_FILE is that of a token."""
+    """The output of a cluster without Slurm, by Ray version and variables; VERLJOB_TOKEN_FILE exists."""
     (tmp_path / "token").write_text("f" * 64)
 
     def say(ray: str, **environ: str) -> str:
@@ -45,13 +45,13 @@ def test_with_tokens_the_dashboard_is_on_the_loopback_and_nothing_warns(said: Sa
         ("2.60.0", {"VERLJOB_TOKEN_FILE": ""}, "VERLJOB_TOKEN_FILE is not set"),
     ],
 )
-def test_a_cluster_that_anybody_can_use_warns_once(said: Said, ray: str, environ: dict[str, str], words: str) -> None:
+def test_a_cluster_without_authentication_warns_once(said: Said, ray: str, environ: dict[str, str], words: str) -> None:
     (warning,) = [line for line in said(ray, **environ).splitlines() if line.startswith("warning")]
 
     assert words in warning
 
 
-def test_where_the_dashboard_is_off_no_line_leads_there(said: Said) -> None:
+def test_no_line_mentions_a_dashboard_that_is_off(said: Said) -> None:
     output = said("2.44.1")
 
     assert "dashboard   off" in output

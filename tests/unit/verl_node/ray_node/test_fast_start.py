@@ -22,7 +22,7 @@ PORTS = {
 
 
 class Ray:
-    """Ray's modules: a raylet that registers at the third question, and what was started and written."""
+    """Ray's modules: a raylet that registers at the third query; records started processes and published ports."""
 
     def __init__(self) -> None:
         self.started: list[list[str]] = []

@@ -29,7 +29,7 @@ def test_a_new_checkpoint_is_noted_and_an_earlier_attempts_is_not(folder: Path) 
     note = folder.parent / checkpoint_watch.SAVED
     save(folder, 3)
 
-    async def story() -> None:
+    async def scenario() -> None:
         watched = seen_by(folder, [])
         assert await watched.look() == 3
         assert not note.exists()
@@ -39,7 +39,7 @@ def test_a_new_checkpoint_is_noted_and_an_earlier_attempts_is_not(folder: Path) 
             await asyncio.sleep(0.01)
         watch.cancel()
 
-    asyncio.run(asyncio.wait_for(story(), 5))
+    asyncio.run(asyncio.wait_for(scenario(), 5))
     assert note.read_text() == "5\n"
 
 
@@ -47,7 +47,7 @@ def test_after_slurms_notice_training_ends_at_its_next_checkpoint(folder: Path) 
     said: list[str] = []
     save(folder, 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         watched = seen_by(folder, said)
         end = asyncio.ensure_future(watched.until_time_is_over())
         await asyncio.sleep(0.05)
@@ -63,7 +63,7 @@ def test_after_slurms_notice_training_ends_at_its_next_checkpoint(folder: Path) 
             await asyncio.wait_for(end, 5)
         assert (seen.value.code, seen.value.stage) == (76, "lead")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert any("at the latest in" in line for line in said)
 
 
@@ -78,9 +78,9 @@ def test_a_folder_that_cannot_be_read_is_told_once(folder: Path) -> None:
     said: list[str] = []
     (folder / "latest_checkpointed_iteration.txt").mkdir()
 
-    async def story() -> None:
+    async def scenario() -> None:
         watched = seen_by(folder, said)
         assert await watched.look() == await watched.look() == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert len(said) == 1
