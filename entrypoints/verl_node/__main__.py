@@ -8,6 +8,7 @@ from verl_node import no_openssl  # noqa: F401  before any import of ssl
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
 from verl_node.checks.background import NodeChecks
-from verl_node.errors import NodeError
+from verl_node.errors import EndedFromOutside, NodeError
 from verl_node.node.node_facts import NodeFacts
 from verl_node.node.shutdown import Shutdown
 from verl_node.ray_node import flags
@@ -24,8 +25,7 @@ from verl_node.reporting.events import Journal
 from verl_node.reporting.masking import Masking
 from verl_node.reporting.verdict import Verdict
 from verl_node.settings.settings import Settings
-from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
-from verl_node.supervision.signals import Signals
+from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree
 from verl_node.supervision.waiting import ended, run_watched
 
 
@@ -58,10 +58,10 @@ def _begin_checks(facts: NodeFacts, journal: Journal) -> NodeChecks | NodeError:
 
 async def _run(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeError) -> int:
     settings = facts.settings
-    signals = Signals()
+    signals = _handle_signals()
     process_tree.adopt_orphans()
     heartbeat.start(settings.out_dir / "pulse")
-    watchers = [signals.watch(), stopped.watch(facts.host, settings.stall_s)]
+    watchers = [_watch_signals(signals), process_tree.watch_stopped(facts.host, settings.stall_s)]
     watchers += [lease.watch(settings.lease, settings.stall_s)] if settings.lease else []
     shutdown = Shutdown(facts, journal)
     try:
@@ -86,6 +86,22 @@ async def _run(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeErro
     if settings.standalone:  # under Slurm launch.sh prints the last line
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code
+
+
+def _handle_signals() -> asyncio.Queue[str]:
+    """Handle the signals that end a node; return a queue with the names of those that come."""
+    names: asyncio.Queue[str] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, names.put_nowait, number.name)
+    return names
+
+
+async def _watch_signals(names: asyncio.Queue[str]) -> None:
+    """Wait for the first signal. Raises EndedFromOutside."""
+    raise EndedFromOutside(
+        f"Ended from outside by {await names.get()}.",
+        fix="Look for scancel, the time limit (sacct -j), or another node's verdict.",
+    )
 
 
 async def _run_role(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeError, shutdown: Shutdown) -> Verdict:

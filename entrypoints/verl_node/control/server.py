@@ -12,26 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from verl_node.control import messages
 from verl_node.control.authentication import authenticate
 from verl_node.control.channel import OWN_SIGNAL_GRACE_S, UNAUTHENTICATED_LIMIT, Channel
-from verl_node.control.messages import (
-    TO_HEAD,
-    ChecksDone,
-    Failed,
-    Hello,
-    JobEnded,
-    JsonObject,
-    Message,
-    MetricsRow,
-    Refused,
-    Resume,
-    Resumed,
-    Unreadable,
-    Welcome,
-    WorkerEvent,
-    decode,
-    encode,
-)
+from verl_node.control.messages import JsonObject, Message, Unreadable, decode, encode
 from verl_node.control.peers import NotAdmitted, Peer, WorkerTable
 from verl_node.control.session import Session
 from verl_node.errors import BadSettings, ClusterLost, NodeEnded, NodeError
@@ -121,7 +105,7 @@ class ControlServer:
     async def end_job(self, verdict: Verdict) -> None:
         """Report the job's verdict to every worker, wait a moment for acknowledgements, and close all connections."""
         self._ending.set()
-        self.broadcast(JobEnded(verdict))
+        self.broadcast(messages.JobEnded(verdict))
         sessions = [peer.session for peer in self.workers.peers()]
         await until(lambda: all(session.delivered for session in sessions), deadline=Deadline(_END_S), poll_s=0.05)
         for session in sessions:
@@ -159,20 +143,20 @@ class ControlServer:
 
     def _refuse(self, channel: Channel, why: str, fix: str = "Look for a second launch of this node.") -> None:
         self._unauthenticated.log_refusal(channel.remote_address, why)
-        channel.send(encode(Refused(why, fix)))
+        channel.send(encode(messages.Refused(why, fix)))
 
     def _admit(self, channel: Channel, raw: JsonObject | None) -> None:
         """Add a new worker, or resume the session of one that reconnects. Raises NotAdmitted, CheckFailed."""
         if raw is None:
             raise NotAdmitted(f"it sent no hello: {channel.end_reason}")
-        message = decode(raw, Hello, Resume)
-        if isinstance(message, Resume):
+        message = decode(raw, messages.Hello, messages.Resume)
+        if isinstance(message, messages.Resume):
             peer = self.workers.find(message)
-            channel.send(encode(Resumed(peer.session.received)))
+            channel.send(encode(messages.Resumed(peer.session.received)))
             peer.session.attach(channel, message.received)
         elif self._ending.is_set():
             raise NotAdmitted("the job is ending")
-        elif isinstance(message, Hello):
+        elif isinstance(message, messages.Hello):
             self._add(message.identity, channel)
 
     def _add(self, identity: Identity, channel: Channel) -> None:
@@ -180,9 +164,9 @@ class ControlServer:
             if not self._ending.is_set():  # they close their connections then
                 self._on_event(Event.now(peer.identity.host, "cluster", "note", text))
 
-        session = Session(TO_HEAD, self._silence_s, note)
+        session = Session(messages.TO_HEAD, self._silence_s, note)
         peer = self.workers.add(identity, session)
-        channel.send(encode(Welcome(peer.identity.node_id, peer.session_key)))
+        channel.send(encode(messages.Welcome(peer.identity.node_id, peer.session_key)))
         session.attach(channel, 0)
         self._listening.add(asyncio.ensure_future(self._listen_to(peer)))
 
@@ -190,7 +174,7 @@ class ControlServer:
         verdict = None
         try:
             while verdict is None and (message := await peer.session.receive()) is not None:
-                if isinstance(message, Failed):
+                if isinstance(message, messages.Failed):
                     verdict = message.verdict
                 else:
                     self._handle(peer, message)
@@ -202,13 +186,13 @@ class ControlServer:
         await self._fail_by_loss(peer, verdict)
 
     def _handle(self, peer: Peer, message: Message) -> None:
-        if isinstance(message, WorkerEvent):
+        if isinstance(message, messages.WorkerEvent):
             event = message.event
             peer.last_event = f"{event.phase}, {event.event} {event.message}".rstrip()
             self._on_event(event)
-        elif isinstance(message, MetricsRow):
+        elif isinstance(message, messages.MetricsRow):
             self.on_row(message.row)
-        elif isinstance(message, ChecksDone):
+        elif isinstance(message, messages.ChecksDone):
             peer.report = replace(message.report, skew_s=round(message.time - time.time(), 3))
         else:
             peer.replies.add(message)

@@ -6,25 +6,9 @@ import asyncio
 import time
 
 from verl_node.checks.background import NodeChecks
-from verl_node.control import client
+from verl_node.control import client, messages
 from verl_node.control.channel import OWN_SIGNAL_GRACE_S
-from verl_node.control.messages import (
-    Checked,
-    ChecksDone,
-    Failed,
-    Formed,
-    JobEnded,
-    Message,
-    MetricsRow,
-    Prepare,
-    Prepared,
-    StacksWritten,
-    StartRay,
-    Step,
-    TakeStacks,
-    Unreadable,
-    WorkerEvent,
-)
+from verl_node.control.messages import Message, Unreadable
 from verl_node.control.session import Session
 from verl_node.errors import CheckFailed
 from verl_node.gpu.usage import Watch
@@ -101,20 +85,20 @@ class _Worker:
             )
 
     def _send_event(self, event: Event) -> None:
-        self.session.send(WorkerEvent(event))
+        self.session.send(messages.WorkerEvent(event))
 
     async def _notify_head(self, verdict: Verdict) -> None:
         """Report why this node ends, unless the head ended the job, and close the connection."""
         if self.ended:
             await self.session.close(0)
         else:
-            self.session.send(Failed(verdict))
+            self.session.send(messages.Failed(verdict))
             await self.session.close()
 
     async def _receive(self) -> None:
         """Queue the head's orders. Raises _Ended at the end of the job, ClusterLost when the head is lost."""
         while (message := await self.session.receive()) is not None:
-            if isinstance(message, JobEnded):
+            if isinstance(message, messages.JobEnded):
                 self.ended = True
                 raise _Ended(message.verdict)
             self.orders.put_nowait(message)
@@ -124,9 +108,9 @@ class _Worker:
     async def _obey(self, ray: Ray) -> Verdict:
         """Follow the head's orders one after the other; ends only by an exception."""
         await self.checks.done.wait()
-        self.session.send(ChecksDone(self.checks.report, time.time()))
+        self.session.send(messages.ChecksDone(self.checks.report, time.time()))
         order = await self.orders.get()
-        if not isinstance(order, StartRay):
+        if not isinstance(order, messages.StartRay):
             raise Unreadable(f"{type(order).__name__} came before StartRay")
         own = self.session.local_address
         self.journal.phase = "join"
@@ -152,26 +136,26 @@ class _Worker:
     async def _serve(self, ray: Ray, training_env: dict[str, str]) -> Verdict:
         while True:
             order = await self.orders.get()
-            if isinstance(order, Formed):
+            if isinstance(order, messages.Formed):
                 ray.formed()
                 self.journal.note("the cluster has formed")
-            elif isinstance(order, Checked):
+            elif isinstance(order, messages.Checked):
                 ray.checked()
-            elif isinstance(order, Step):
+            elif isinstance(order, messages.Step):
                 row = await metrics_writer.gpu_row(order.step, self.facts.host, self.gpus)
                 if row is not None:
-                    self.session.send(MetricsRow(row))
-            elif isinstance(order, TakeStacks):
+                    self.session.send(messages.MetricsRow(row))
+            elif isinstance(order, messages.TakeStacks):
                 await self._write_stacks(order.hang)
-            elif isinstance(order, Prepare):
+            elif isinstance(order, messages.Prepare):
                 self.rollout.begin(order.rollout, training_env)
                 deadline = Deadline(self.settings.prepare_timeout_s)
                 await prepare_child.run(order.argv, self.settings.environ, journal=self.journal, deadline=deadline)
                 await self.gpus.since()  # their use until now is not part of the first step
-                self.session.send(Prepared())
+                self.session.send(messages.Prepared())
                 self.journal.phase = "train"
 
     async def _write_stacks(self, hang: int) -> None:
         if self.facts.folder is not None:
             self.journal.note(await stacks.write(self.facts.folder / f"stacks-{hang}.txt", self.settings.environ))
-        self.session.send(StacksWritten(hang))
+        self.session.send(messages.StacksWritten(hang))

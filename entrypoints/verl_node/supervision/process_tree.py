@@ -1,4 +1,4 @@
-"""Process tree of this supervisor: adopts orphans, lists and ends descendants only."""
+"""Process tree of this supervisor: adopts orphans, lists, watches and ends descendants only."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from verl_node.errors import ClusterLost
 from verl_node.supervision.waiting import Deadline, until
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_STOPPED_POLL_S = 2.0  # reading all processes of the node is half of the supervisor's CPU time
 
 
 def adopt_orphans() -> None:
@@ -59,6 +62,37 @@ def stopped() -> dict[int, str]:
     entries = _entries()
     candidates = {**_family(entries), os.getppid(): entries.get(os.getppid())}
     return {pid: entry.name for pid, entry in candidates.items() if entry is not None and entry.stopped}
+
+
+async def watch_stopped(host: str, stall_s: float) -> None:
+    """Wait until a process has been stopped for ``stall_s`` seconds. Raises ClusterLost.
+
+    Polls are counted and not timed, since this process may have been stopped, too. A process under a debugger (state t,
+    not T) is not stopped.
+    """
+    allowed = stall_s / _STOPPED_POLL_S
+    counts: dict[int, int] = {}
+    while True:
+        names = stopped()
+        counts = {pid: counts.get(pid, 0) + 1 for pid in names}
+        for pid, count in counts.items():
+            if count > allowed:
+                raise ClusterLost(
+                    f"The process {_script(pid) or names[pid]} (PID {pid} as its supervisor sees it) on {host} "
+                    f"was stopped {stall_s:.0f} s ago.",
+                    fix="Look for the sender of SIGSTOP (kill -STOP, a frozen cgroup); VERLJOB_STALL_S waits longer.",
+                    host=host,
+                )
+        await asyncio.sleep(_STOPPED_POLL_S)
+
+
+def _script(pid: int) -> str:
+    """Return the name of the script that a shell runs, such as node.sh; empty for other processes."""
+    try:
+        shell, script, *_ = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except (OSError, ValueError):
+        return ""
+    return Path(script).name if shell.endswith("sh") and script.endswith(".sh") else ""
 
 
 def lives(pid: int, name: str) -> bool:

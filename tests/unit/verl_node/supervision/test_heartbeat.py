@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from verl_node.errors import ClusterLost
 from verl_node.network.address import leads_here
-from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
+from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree
 
 from tests.support.paths import CHECKOUT
 
@@ -27,7 +27,7 @@ PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # linux/ptrace.h
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
     monkeypatch.setattr(lease, "_HEARTBEAT_S", BEAT_S)
-    monkeypatch.setattr(stopped, "_POLL_S", BEAT_S)
+    monkeypatch.setattr(process_tree, "_STOPPED_POLL_S", BEAT_S)
 
 
 def test_the_heartbeat_continues_while_the_event_loop_is_blocked(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_process_that_stays_stopped_is_named() -> None:
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process sleep \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), 5))
+                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -123,7 +123,7 @@ def test_a_script_that_stays_stopped_is_named_by_its_own_name(tmp_path: Path) ->
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process node\.sh \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), 5))
+                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -135,13 +135,13 @@ def test_a_process_that_was_continued_is_not_reported() -> None:
             time.sleep(0.01)
         child.send_signal(signal.SIGCONT)
         with pytest.raises(asyncio.TimeoutError):
-            asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), STALL_S * 3))
+            asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), STALL_S * 3))
         child.kill()
 
 
 def test_a_process_that_is_stopped_for_less_than_the_patience_ends_nothing() -> None:
     async def scenario() -> None:
-        watching = asyncio.ensure_future(stopped.watch("n1", STALL_S))
+        watching = asyncio.ensure_future(process_tree.watch_stopped("n1", STALL_S))
         with subprocess.Popen(["sleep", "60"]) as child:
             for _ in range(2):
                 child.send_signal(signal.SIGSTOP)
@@ -164,7 +164,7 @@ def test_a_process_that_a_debugger_holds_is_not_stopped() -> None:
         try:
             assert Path(f"/proc/{child.pid}/stat").read_text().split(") ")[1][0] == "t"
             with pytest.raises(asyncio.TimeoutError):
-                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), STALL_S * 3))
+                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), STALL_S * 3))
         finally:
             libc.ptrace(PTRACE_DETACH, child.pid, None, None)
             child.kill()
