@@ -38,7 +38,7 @@ async def run(
             if not any(errors(findings)):
                 sound()
 
-    process = await Process.start("configuration", command, env, on_line=take)
+    process = await Process.start(command, env, on_line=take)
     try:
         code = await within(Deadline(TIMEOUT_S), process.ended())
     except asyncio.TimeoutError:

@@ -9,8 +9,8 @@ from verl_node.checks.background import NodeChecks
 from verl_node.control.messages import Checked, Formed, StartRay
 from verl_node.control.server import ControlServer
 from verl_node.gpu import visible_devices
-from verl_node.node import banner
-from verl_node.node.cluster_check import ClusterCheck
+from verl_node.network.address import join
+from verl_node.node import banner, cluster_check
 from verl_node.node.node_facts import NodeFacts
 from verl_node.node.shutdown import Shutdown
 from verl_node.node.training_run import TrainingRun
@@ -56,8 +56,8 @@ class _Head:
             self.settings, ports=facts.ports, gpus=facts.gpus, ray=facts.ray, training=self.training_env
         )
         self.training = TrainingRun(facts, journal, server, plan, self.env) if plan else None
-        self.join = Deadline(self.settings.join_timeout_s)
-        self.cluster_check = ClusterCheck(facts, journal, checks, server, plan)
+        self.join_deadline = Deadline(self.settings.join_timeout_s)
+        self.plan = plan
 
     async def lead(self) -> Verdict:
         ray = await Ray.prime(self.env, host=self.facts.host)
@@ -88,14 +88,14 @@ class _Head:
             return await self._stay()
         await self.training.prepare()
         if self.settings.doctor == "quick":
-            return self.cluster_check.passed()
+            return self.checked
         with self.journal.during("train"):
             return await self.training.train(self.env)
 
     async def _stay(self) -> Verdict:
         """Return the verdict of a health check run; a cluster without a training runs until it is cancelled."""
         if self.settings.doctor:
-            return self.cluster_check.passed()
+            return self.checked
         await banner.wait_for_dashboard(self.settings, self.nodes[0])
         banner.print_usage(self.settings, self.nodes)
         never: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
@@ -106,16 +106,16 @@ class _Head:
         banner.print_join_command(self.settings, self.settings.own_address())
         node_dirs = NodeDirs(self.settings.run_dir, self.settings.allocation.hosts)
         images = Deadline(self.settings.pull_timeout_s)
-        workers = await self.server.wait_for_workers(self.join, node_dirs, images)
+        workers = await self.server.wait_for_workers(self.join_deadline, node_dirs, images)
         if self.settings.doctor:
-            await self.cluster_check.evaluate()
+            await self._evaluate_checks()
         reached = "" if self.settings.given_address else self.server.workers.head_address()
         own = reached or self.settings.own_address()
         self.nodes: list[Identity] = [self.facts.identity.at(own), *workers]
         require_equal(self.nodes)
         require_own_addresses(self.nodes)
         await self.checks.done.wait()
-        self.gcs = flags.gcs_address(own, self.settings.head_ports)
+        self.gcs = join(own, self.settings.head_ports.gcs)
         self.env = environment.complete(
             self.env, gcs=self.gcs, own_address=own, doctor=self.settings.doctor, note=self.journal.note
         )
@@ -156,20 +156,23 @@ class _Head:
     async def _form(self, driver: Driver) -> None:
         """Wait until every node has joined Ray with all of its GPUs. Raises ClusterNotFormed."""
         driver.watch_cluster(gcs=self.gcs, nodes=[node.address for node in self.nodes], gpus=self.facts.gpus)
-        if not await driver.complete(self.join):
+        if not await driver.complete(self.join_deadline):
             alive = driver.alive()
             problems = {
                 number: f"Ray has {alive.get(node.address, 'none')} of {node.gpus} GPUs"
                 for number, node in enumerate(self.nodes)
                 if alive.get(node.address) != node.gpus
             }
-            raise self.server.workers.not_formed(problems, self.join)
+            raise self.server.workers.not_formed(problems, self.join_deadline)
         self.server.broadcast(Formed())
+
+    async def _evaluate_checks(self) -> None:
+        self.checked = await cluster_check.evaluate(self.settings, self.journal, self.checks, self.server, self.plan)
 
     async def _check(self, driver: Driver) -> None:
         """Run the cluster checks, and an actor on each node. Raises CheckFailed."""
         if not self.settings.doctor:
-            await self.cluster_check.evaluate()
+            await self._evaluate_checks()
         hosts = {node.address: node.host for node in self.nodes}
         for node in await driver.actors(Deadline(self.settings.ray_timeout_s)):
             masks = ", ".join(f"{name}={value}" for name, value in node["masks"].items()) or "no mask"

@@ -78,7 +78,7 @@ async def _explain(run_dir: Path, ray_logs: Path) -> str:
     argv += ["--beside", str(ray_logs)] if ray_logs.is_dir() else []
     env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.defpath}
     lines: list[str] = []
-    process = await Process.start("explanation", argv, env, on_line=lines.append)
+    process = await Process.start(argv, env, on_line=lines.append)
     try:
         code = await within(Deadline(_EXPLAIN_S), process.ended())
     except asyncio.TimeoutError:

@@ -31,7 +31,7 @@ class Driver:
 
         argv = ["python3", "-m", "verl_node.ray_node.driver_main"]
         # The driver is not a worker of the training: a RAY_START_HOOK or a device mask has no effect on it.
-        return cls(await Process.start("cluster driver", argv, env, on_line=on_line, waits=True), reports)
+        return cls(await Process.start(argv, env, on_line=on_line, waits=True), reports)
 
     def watch_cluster(self, *, gcs: str, nodes: Sequence[str], gpus: int) -> None:
         """Watch the nodes with these addresses, that of this machine first, and ``gpus`` GPUs each."""

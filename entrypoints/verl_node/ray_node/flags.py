@@ -7,7 +7,6 @@ from pathlib import Path
 
 from verl_node import versions
 from verl_node.errors import BadSettings, CheckFailed
-from verl_node.network.address import join
 from verl_node.settings.parsing import LEGACY
 from verl_node.settings.ports import HeadPorts, NodePorts
 from verl_node.versions import Version
@@ -137,8 +136,3 @@ def _common(node_address: str, host: str, ports: NodePorts, share: Share, temp_d
         "log-color": "false",
     }
     return [*(f"--{name}={value}" for name, value in flags.items() if value is not None), "--block"]
-
-
-def gcs_address(head_address: str, head: HeadPorts) -> str:
-    """Return the value of RAY_ADDRESS in every process of the job."""
-    return join(head_address, head.gcs)

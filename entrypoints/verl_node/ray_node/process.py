@@ -48,7 +48,7 @@ class Ray:
     async def prime(cls, env: Mapping[str, str], *, host: str) -> Ray:
         """Start a process that imports Ray and waits for `start`."""
         argv = ["python3", "-m", "verl_node.ray_node.start"]
-        return cls(await Process.start("ray start", argv, env, on_line=_print, waits=True), host)
+        return cls(await Process.start(argv, env, on_line=_print, waits=True), host)
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], temp_dir: Path, *, delay_helpers: bool) -> None:
         """Run this `ray start` command, with its files in ``temp_dir``; `watch` reports its failure.

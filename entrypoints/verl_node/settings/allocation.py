@@ -20,14 +20,12 @@ class Allocation:
     """The nodes of the job in Slurm's order (no names without Slurm), the number of this node, and its resources."""
 
     job_id: str
-    job_name: str
     hosts: tuple[str, ...]
     nodes: int
     node_id: int
     host: str
     gpus: int | None
     cpus: int
-    restart_count: int
     end_time: float | None
 
     @classmethod
@@ -50,14 +48,12 @@ class Allocation:
         cpus = number(environ, "SLURM_CPUS_PER_TASK", number(environ, "SLURM_CPUS_ON_NODE", 0))
         return cls(
             job_id=environ.get("SLURM_JOB_ID", ""),
-            job_name=environ.get("SLURM_JOB_NAME", ""),
             hosts=hosts,
             nodes=nodes,
             node_id=node_id,
             host=host,
             gpus=_gpus(environ),
             cpus=number(environ, "VERLJOB_CPUS", cpus or len(os.sched_getaffinity(0))),
-            restart_count=number(environ, "SLURM_RESTART_COUNT", 0),
             end_time=number(environ, "SLURM_JOB_END_TIME", 0) or None,
         )
 

@@ -24,8 +24,7 @@ class Process:
 
     started: ClassVar[set[int]] = set()
 
-    def __init__(self, name: str, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
-        self.name = name
+    def __init__(self, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
         Process.started.add(child.pid)
         self.last_lines: deque[str] = deque(maxlen=20)
         self._child = child
@@ -35,7 +34,6 @@ class Process:
     @classmethod
     async def start(
         cls,
-        name: str,
         argv: Sequence[str],
         env: Mapping[str, str],
         *,
@@ -58,7 +56,7 @@ class Process:
             preexec_fn=_die_with_parent,
             limit=_LINE_LIMIT,
         )
-        return cls(name, child, on_line)
+        return cls(child, on_line)
 
     def send_order(self, **order: Any) -> None:
         """Send a line of JSON to a process that waits. If it has ended already, only `ended` reports that."""

@@ -76,9 +76,7 @@ async def _dump(spy: str, pid: int, env: Mapping[str, str], deadline: Deadline) 
         return [f"not read: the {TOTAL_S:.0f} s for this node are over"]
     lines: list[str] = []
     # --nonblocking: a process that is stopped, or waits for a device, cannot be paused.
-    process = await Process.start(
-        "py-spy", [spy, "dump", "--nonblocking", "--pid", str(pid)], env, on_line=lines.append
-    )
+    process = await Process.start([spy, "dump", "--nonblocking", "--pid", str(pid)], env, on_line=lines.append)
     try:
         await within(Deadline(min(_PROCESS_S, deadline.left_s())), process.ended())
     except asyncio.TimeoutError:

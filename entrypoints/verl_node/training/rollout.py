@@ -62,7 +62,7 @@ class RolloutImport:
                 answers.append(answer)
 
         argv = ["python3", "-m", "verl_node.training.rollout_import", *self._words]
-        process = await Process.start("rollout", argv, self._env, on_line=take)
+        process = await Process.start(argv, self._env, on_line=take)
         try:
             code = await within(Deadline(TIMEOUT_S), process.ended())
         except asyncio.TimeoutError:

@@ -112,7 +112,7 @@ async def run(plan: Plan, env: Mapping[str, str], steps: MetricsWriter, *watcher
         print(line, flush=True)  # noqa: T201
         steps.line(line)
 
-    process = await Process.start("training", plan.training.argv, env, on_line=take)
+    process = await Process.start(plan.training.argv, env, on_line=take)
     code = await run_watched(process.ended(), steps.follow(), *watchers)
     if code == 128 + signal.SIGTERM:  # without a container Slurm's TERM goes to the training as well as to us
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)

@@ -27,7 +27,7 @@ Queueing time: mean = 0.46ms, max = 1.78ms, min = 0.03ms, total = 1.85ms
 
 def test_the_cause_quotes_the_process_that_died_and_not_its_routine_log() -> None:
     async def scenario() -> str:
-        process = await Process.start("ray start", ["printf", "%s", SAID], os.environ, on_line=print)
+        process = await Process.start(["printf", "%s", SAID], os.environ, on_line=print)
         await process.ended()
         ray = Ray(process, "n1")
         ray.formed()
@@ -50,7 +50,7 @@ def test_a_gcs_that_ended_while_ray_start_waits_for_it_is_reported_at_once(tmp_p
 
     async def scenario() -> str:
         waits = f"import subprocess, time; child = subprocess.Popen([{gcs!r}]); time.sleep(60)"
-        process = await Process.start("ray start", [sys.executable, "-c", waits], os.environ, on_line=print)
+        process = await Process.start([sys.executable, "-c", waits], os.environ, on_line=print)
         try:
             await Ray(process, "n1").watch()
         except RayNotStarted as failed:

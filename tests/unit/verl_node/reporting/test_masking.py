@@ -193,7 +193,7 @@ def longest_wait(word: str) -> float:
 
     async def scenario() -> None:
         argv = [sys.executable, "-c", f"print(({word!r} * {MEBIBYTE})[:{MEBIBYTE - 1}])"]
-        await (await Process.start("test", argv, os.environ, on_line=take)).ended()
+        await (await Process.start(argv, os.environ, on_line=take)).ended()
 
     with ticking() as ticks, redirect_stdout(masking.Masking(said)):
         asyncio.run(scenario())
@@ -228,7 +228,7 @@ def test_a_line_that_is_too_long_is_cut_outside_secrets(
 
     async def scenario() -> None:
         argv = [sys.executable, "-c", script]
-        await (await Process.start("test", argv, os.environ, on_line=lines.append)).ended()
+        await (await Process.start(argv, os.environ, on_line=lines.append)).ended()
 
     asyncio.run(scenario())
     shown = [masking.masked(line) for line in lines]

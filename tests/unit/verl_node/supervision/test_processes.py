@@ -22,7 +22,7 @@ def test_output_arrives_by_line_also_a_very_long_one_and_without_a_last_newline(
     script = "print('x' * 3000000); print('a'); print('b', end='')"
 
     async def scenario() -> int:
-        process = await Process.start("test", [sys.executable, "-c", script], os.environ, on_line=lines.append)
+        process = await Process.start([sys.executable, "-c", script], os.environ, on_line=lines.append)
         return await process.ended()
 
     assert asyncio.run(scenario()) == 0
@@ -32,7 +32,7 @@ def test_output_arrives_by_line_also_a_very_long_one_and_without_a_last_newline(
 
 def test_a_signal_gives_128_and_its_number() -> None:
     async def scenario() -> int:
-        process = await Process.start("test", ["sh", "-c", "kill -9 $$"], os.environ, on_line=print)
+        process = await Process.start(["sh", "-c", "kill -9 $$"], os.environ, on_line=print)
         return await process.ended()
 
     assert asyncio.run(scenario()) == 137
