@@ -42,6 +42,7 @@ def seam(rig: Rig) -> Path:
     """A checkout with one more file in slurm/runtimes, and no other change."""
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
+    (copy / "entrypoints").symlink_to(CHECKOUT / "entrypoints")
     (copy / "slurm" / "runtimes" / "pretend.sh").write_text(PRETEND)
     return copy
 
