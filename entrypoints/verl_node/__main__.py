@@ -70,7 +70,7 @@ async def _run(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeErro
     except NodeError as error:
         verdict = Verdict.from_error(error, stage=journal.phase, host=facts.host)
         code = verdict.code
-    except Exception as error:  # a bug: show it whole, and shut down all the same
+    except Exception as error:  # a bug: show it whole, and still shut down
         traceback.print_exc()
         cause = f"verl_node made a mistake: {type(error).__name__}: {error}."
         fix = "Report it with the lines above."

@@ -78,7 +78,7 @@ async def connect(
             raise
     raise ClusterNotFormed(
         f"The head did not answer at {address.join(host, port)} within {deadline.timeout_s:.0f} s: {problem}.",
-        fix="See whether the head's node came up (its verdict and node.log), and whether a firewall lies between.",
+        fix="See whether the head's node came up (its verdict and node.log), and whether a firewall blocks the port.",
     )
 
 

@@ -69,10 +69,10 @@ def print_usage(settings: Settings, nodes: Sequence[Identity]) -> None:
         submit += ["python3", "-m", "verl.trainer.main_ppo", f"trainer.nnodes={len(nodes)}"]
         submit += [f"trainer.n_gpus_per_node={head.gpus}"]
         lines["submit"] = f"{shlex.join(submit)} …"
-        lines["look"] = f"ray job list --address={address}; ray status --address={gcs}"
+        lines["status"] = f"ray job list --address={address}; ray status --address={gcs}"
     else:
         lines["submit"] = "jobs are submitted to the dashboard, which is off: VERLJOB_DASHBOARD=1 turns it on"
-        lines["look"] = f"ray status --address={gcs}"
+        lines["status"] = f"ray status --address={gcs}"
     _print(lines)
 
 

@@ -1,7 +1,7 @@
 """Heartbeat thread: signals liveness every second even while the event loop is blocked.
 
 A file system that does not answer may block the event loop for minutes, and such a node is not lost. A process that is
-stopped, or whose container or machine is frozen, sends no heartbeat; nothing else tells it from a quiet process.
+stopped, or whose container or machine is frozen, sends no heartbeat; nothing else shows that it is not just quiet.
 """
 
 from __future__ import annotations
