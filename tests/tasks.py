@@ -17,7 +17,7 @@ from slurm.jobs import explain
 
 STAGES = [
     (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
-    # In the order of their names: the build of verl.cpu is asked for first, and beside it what does not wait for it.
+    # In the order of the files' names: the first ones need verl.cpu, the others run while it is built.
     (["image"], ["--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder"]),
     (["cluster"], []),
 ]
@@ -33,43 +33,56 @@ def lint(_: Context) -> None:
 
 @task(name="test", help={"only": "suites, by comma: lint, unit, shell, image, cluster"})
 def run_tests(_: Context, only: str = ",".join(SUITES)) -> None:
-    """Run the linters and every test, the cluster's own last."""
+    """Run the linters and every test, those of the cluster last."""
     run_pytest(only.split(","))
 
 
 @task(
     help={
-        "only": "kinds of tests/faults/kinds.py, by comma; crowd: eight jobs at once",
+        "only": "names of faults or outages (docs/faults.md), by comma; crowd: eight jobs at once",
         "runtime": "a file of slurm/runtimes/",
         "rounds": "how often each is made",
+        "hours": "instead, make random outages while verl trains, for so long",
+        "seed": "of the random outages",
     }
 )
-def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) -> None:
-    """Make every kind of fault on a rehearsal cluster of its own, and print the matrix of what came of them."""
+def chaos(
+    _: Context, only: str = "", runtime: str = "docker", rounds: int = 1, hours: float = 0.0, seed: int = 0
+) -> None:
+    """Make every kind of fault on a rehearsal cluster, and print the matrix of their outcomes."""
     from tests.faults import chaos as faults
+    from tests.faults import soak
 
     catalog = Catalog.read()
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
     build(variant, Site.here(), tags)
-    failed = faults.run(tags[0], testbed_base(), only=only, runtime=runtime, rounds=rounds, say=print)
+    image, base = tags[0], testbed_base()
+    if hours:
+        failed = soak.run(image, base, hours=hours, only=only, runtime=runtime, seed=seed, log_line=print_line)
+    else:
+        failed = faults.run(image, base, only=only, runtime=runtime, rounds=rounds, log_line=print_line)
     raise Exit(code=min(failed, 1))
 
 
 @task(name="troubleshooting")
 def write_troubleshooting(_: Context) -> None:
-    """Write the rules' part of docs/troubleshooting.md anew, after a rule was changed."""
+    """Generate the rules' part of docs/troubleshooting.md, after a rule was changed."""
     print(str(explain.write_page(paths.ROOT / "docs" / "troubleshooting.md")), flush=True)
 
 
-def run_pytest(suites: list[str]) -> None:
-    """Run pytest over the suites in stages: what can share the machine does, file beside file.
+def print_line(line: str) -> None:
+    print(line, flush=True)
 
-    The cluster's tests have limits of time and the machine for themselves. A stage starts where the one before passed;
-    this process becomes the last, so that an interrupt reaches its fixtures once.
+
+def run_pytest(suites: list[str]) -> None:
+    """Run pytest over the suites in stages: in parallel by file, but the tests of the cluster alone.
+
+    The tests of the cluster have time limits. A stage starts if the one before passed. This process becomes the last
+    stage, so that an interrupt reaches its fixtures once.
     """
     if unknown := set(suites) - set(SUITES):
-        raise Exit(f"There is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}.", code=2)
+        raise Exit(f"unknown suite {', '.join(sorted(unknown))}; choose from {', '.join(SUITES)}", code=2)
     os.chdir(paths.ROOT)
     chosen = [([suite for suite in stage if suite in suites], flags) for stage, flags in STAGES]
     stages = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in stage)] for stage, flags in chosen if stage]
@@ -77,7 +90,7 @@ def run_pytest(suites: list[str]) -> None:
         with subprocess.Popen(argv) as child:
             try:
                 code = child.wait()
-            except KeyboardInterrupt:  # it takes down what its fixtures started
+            except KeyboardInterrupt:  # pytest then tears down its fixtures
                 child.terminate()
                 raise
         if code:

@@ -13,7 +13,7 @@ from pytest_docker.plugin import Services
 from images.engine import base_image
 from slurm.testbed import Cluster, compose
 from tests.support.cluster import cluster_setup
-from tests.support.cluster.launches import HOME, STEPS, Launch, saved, submit, wait_until
+from tests.support.cluster.launches import HOME, STEPS, Launch, saved_step, submit, wait_until
 
 NODES = 2
 READY_S = 120
@@ -65,20 +65,20 @@ def testbed(docker_compose_project_name: str, docker_services: Services) -> Clus
 @pytest.fixture(scope="session")
 def cluster(testbed: Cluster) -> Cluster:
     """A cluster that takes jobs, with this checkout in submitter's home and a folder to submit from."""
-    cluster_setup.bring_checkout(testbed)
+    cluster_setup.copy_checkout(testbed)
     return testbed
 
 
 @pytest.fixture(scope="session")
 def environment(cluster: Cluster, cpu_image: str) -> dict[str, str]:
     """What a job needs in its environment: the image, which both nodes have pulled from the registry."""
-    return cluster_setup.bring_image(cluster, cpu_image)
+    return cluster_setup.job_environment(cluster_setup.load_for_docker(cluster, cpu_image))
 
 
 @pytest.fixture(scope="session")
 def stub(cluster: Cluster) -> str:
     """A recipe whose training does nothing, in the folder to submit from, where Python finds its module."""
-    return cluster_setup.bring_stub(cluster)
+    return cluster_setup.copy_stub(cluster)
 
 
 @pytest.fixture(scope="session")
@@ -91,10 +91,10 @@ def training(cluster: Cluster, environment: dict[str, str]) -> Launch:
     words = ["demo_cpu", *(f"trainer.{key}={value}" for key, value in keys.items())]
     flags = ["--nodes=2", "--gpus-per-node=1", "--requeue"]
     launch = submit(cluster, words, flags=flags, environment=environment, folder=HOME, script="slurm/launch.sh")
-    wait_until(lambda: saved(launch) > 0, TRAINING_S, "checkpoint", launch.last_words)
+    wait_until(lambda: saved_step(launch) > 0, TRAINING_S, "checkpoint", launch.end_of_output)
     login = cluster.host("login")
     login.run(["scancel", "--batch", "--signal=USR1", str(launch.id)])
-    wait_until(lambda: cluster.job(launch.id).state == "PENDING", TRAINING_S, "requeue", launch.last_words)
+    wait_until(lambda: cluster.job(launch.id).state == "PENDING", TRAINING_S, "requeue", launch.end_of_output)
     time.sleep(REQUEUED_S)
     login.run(["scontrol", "update", f"JobId={launch.id}", "StartTime=now"])  # Slurm would hold it for two minutes
     launch.wait(TRAINING_S)

@@ -32,7 +32,7 @@ def in_container(standing: Launch, argv: list[str]) -> Output:
 
 def test_main_ppo_is_submitted_by_the_printed_line_and_seen_by_ray_job(standing: Launch) -> None:
     line = re.search(r"^submit +(ray job submit .*main_ppo.*?)(?: …)?$", standing.output(), re.MULTILINE)
-    assert line, standing.last_words()
+    assert line, standing.end_of_output()
     words = shlex.split(line[1])
     address = next(word for word in words if word.startswith("--address="))
 

@@ -33,7 +33,7 @@ def test_a_visit_checks_both_nodes_forms_a_cluster_and_leaves_nothing(
     launch = submit(cluster, ["doctor"], environment=environment)
     job = launch.wait(VISIT_S)
 
-    assert (job.state, job.code) == ("COMPLETED", 0), launch.last_words()
+    assert (job.state, job.code) == ("COMPLETED", 0), launch.end_of_output()
     told = json.loads(launch.read("checks.json"))
     assert [node["host"] for node in told["nodes"]] == ["n1", "n2"]
     asked = [{one["check"] for one in node["outcomes"]} for node in told["nodes"]]
@@ -47,11 +47,11 @@ def test_a_job_on_an_unfit_node_waits_for_others(cluster: Cluster, stub: str, en
     wanted = {**environment, **BOTH_DEBUGGERS, "VERLJOB_EXCLUDE_BAD": "1"}
     launch = submit(cluster, [stub], flags=["--nodes=1", "--gpus-per-node=1", "--requeue"], environment=wanted)
     wait_until(lambda: cluster.job(launch.id).state == "PENDING" and "verdict: 69" in launch.output(), VISIT_S,
-               "requeue", launch.last_words)  # fmt: skip
+               "requeue", launch.end_of_output)  # fmt: skip
     login = cluster.host("login")
 
     def excluded() -> bool:
         return "ExcNodeList=n" in login.run(["scontrol", "show", "job", str(launch.id)]).stdout
 
-    wait_until(excluded, 15, "node left out", launch.last_words)
+    wait_until(excluded, 15, "node left out", launch.end_of_output)
     launch.cancel()

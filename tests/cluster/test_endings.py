@@ -36,7 +36,7 @@ def test_a_missing_node_fails_the_job_at_its_deadline_and_is_named(
     finally:
         node.run(["pkill", "-CONT", "dockerd"])
 
-    assert (job.state, job.code) == ("FAILED", 75), launch.last_words()
+    assert (job.state, job.code) == ("FAILED", 75), launch.end_of_output()
     assert "n2" in launch.result()["cause"]
 
 
@@ -47,7 +47,7 @@ def test_a_rollout_that_this_image_cannot_import_ends_the_job_with_66_before_a_s
     job = launch.wait(240)
 
     result = launch.result()
-    assert (job.state, job.code) == ("FAILED", 66), launch.last_words()
+    assert (job.state, job.code) == ("FAILED", 66), launch.end_of_output()
     assert (result["stage"], result["host"]) in {("rollout", "n1"), ("rollout", "n2")}
     assert "The rollout vllm needs the module vllm, which cannot be imported on n" in result["cause"]
     assert leftovers(cluster) == {}

@@ -24,8 +24,8 @@ HALF = ("--cpus-per-task=4", "--mem=8G", "--gpus-per-node=1")
 def images(cluster: Cluster, cpu_image: str) -> dict[str, str]:
     """What VERLJOB_IMAGE is for each runtime, brought to both nodes."""
     with ThreadPoolExecutor() as pool:
-        podman = pool.submit(cluster_setup.bring_for_podman, cluster, cpu_image)
-        bare = pool.submit(cluster_setup.bring_for_bare, cluster, cpu_image)
+        podman = pool.submit(cluster_setup.load_for_podman, cluster, cpu_image)
+        bare = pool.submit(cluster_setup.load_for_bare, cluster, cpu_image)
         return {"podman": podman.result(), "bare": bare.result()}
 
 
@@ -58,7 +58,7 @@ def test_two_nodes_form_a_cluster_and_the_exit_code_of_training_is_the_jobs(
     launch = over_two_nodes[runtime]
     job = launch.cluster.job(launch.id)
 
-    assert (job.state, job.code) == ("FAILED", 7), launch.last_words()
+    assert (job.state, job.code) == ("FAILED", 7), launch.end_of_output()
     assert launch.result()["stage"] == "train"
     assert re.search("^nodes +n1 .*, n2 ", launch.output(), re.MULTILINE)
     assert launch.output().strip().splitlines()[-1].startswith("verdict: 7")
@@ -136,7 +136,7 @@ def test_sigkill_of_node_sh_ends_the_job(killed: Started, runtime: str) -> None:
     job = killed[runtime].wait(GONE_S)
 
     assert job.state == "FAILED"
-    assert job.code in {76, 137}, killed[runtime].last_words()
+    assert job.code in {76, 137}, killed[runtime].end_of_output()
 
 
 def test_sigkill_of_the_supervisor_leaves_nothing_though_no_container_ends_with_it(
@@ -148,7 +148,7 @@ def test_sigkill_of_the_supervisor_leaves_nothing_though_no_container_ends_with_
 
     job = launch.wait(GONE_S)
 
-    assert (job.state, job.code) == ("FAILED", 76), launch.last_words()
+    assert (job.state, job.code) == ("FAILED", 76), launch.end_of_output()
     assert "the container on n1 was killed" in launch.result()["cause"]
     wait_until(lambda: left(cluster) == {}, GONE_S, "clean nodes", lambda: left(cluster))
 
@@ -160,7 +160,7 @@ def test_an_absent_image_ends_with_66_and_how_to_bring_it(
     launch = start(cluster, {runtime: absent}, [stub], "--nodes=1", runtimes=[runtime])[runtime]
     job = launch.wait(GONE_S)
 
-    assert job.code == 66, launch.last_words()
+    assert job.code == 66, launch.end_of_output()
     assert absent in launch.result()["cause"]
     assert launch.result()["fix"]
 

@@ -45,7 +45,7 @@ def test_a_contradicting_override_ends_with_65(cluster: Cluster, environment: di
     launch = submit(cluster, ["demo_cpu", "trainer.nnodes=3"], environment=environment)
     job = launch.wait(90)
 
-    assert job.code == 65, launch.last_words()
+    assert job.code == 65, launch.end_of_output()
     assert "trainer.nnodes" in launch.result()["cause"]
 
 
@@ -107,6 +107,6 @@ def test_a_folder_that_only_a_second_group_may_write_can_be_written(
     launch = submit(cluster, [stub], environment={**environment, "VERLJOB_RUN_DIR": "/home/project/run"})
     job = launch.wait(180)
 
-    assert job.code == 0, launch.last_words()
+    assert job.code == 0, launch.end_of_output()
     owners = login.run(["find", "/home/project/run", "-printf", "%u %g\n"]).stdout.split("\n")
     assert set(filter(None, owners)) == {"submitter project"}

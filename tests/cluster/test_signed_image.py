@@ -34,7 +34,7 @@ def digest(
         signing.sign(repository, subject, folder / SIGNERS[0], {})
     public = [folder / f"{signer}.pub" for signer in SIGNERS]
     cluster.host("login").put([debian_cosign.ensure("trixie"), *public], WORK, user="submitter")
-    cluster_setup.bring_for_podman(cluster, cpu_image)
+    cluster_setup.load_for_podman(cluster, cpu_image)
     return subject.digest
 
 
@@ -56,7 +56,7 @@ def test_every_node_of_docker_and_podman_runs_the_digest_that_was_verified(
 
     for launch in start(cluster, stub, image, "ours").values():
         job = launch.wait(ENDED_S)
-        assert (job.state, job.code) == ("COMPLETED", 0), launch.last_words()
+        assert (job.state, job.code) == ("COMPLETED", 0), launch.end_of_output()
         assert f"{pinned} is signed by the owner of {WORK}/ours.pub" in launch.output()
 
 
@@ -65,6 +65,6 @@ def test_an_image_that_another_signed_ends_with_77_before_a_container_starts(
 ) -> None:
     for launch in start(cluster, stub, environment["VERLJOB_IMAGE"], "another").values():
         job = launch.wait(SOON_S)
-        assert (job.state, job.code) == ("FAILED", 77), launch.last_words()
+        assert (job.state, job.code) == ("FAILED", 77), launch.end_of_output()
         assert "is signed, but not this image by the owner of" in launch.output().strip().splitlines()[-1]
     assert leftovers(cluster) == {}

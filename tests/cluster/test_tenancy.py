@@ -160,7 +160,7 @@ def pair(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[P
                 )
                 launches[1].wait_for("ready at", 180)
                 left["after theirs"] = stale()
-            ours, theirs = (Tenant.of(cluster, NODE, launch.id) for launch in launches)
+            ours, theirs = (Tenant.find(cluster, NODE, launch.id) for launch in launches)
             token = cluster.host(NODE).run(["cat", f"/tmp/verljob-2001-{launches[0].id}-1-0/token"])  # noqa: S108
             yield Pair(launches[0], launches[1], environment["VERLJOB_IMAGE"], ours, theirs, token.stdout, left)
         finally:

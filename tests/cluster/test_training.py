@@ -13,13 +13,13 @@ from tests.support.cluster.launches import STEPS, Launch, leftovers, submit
 @pytest.fixture(scope="module")
 def ended(training: Launch) -> Launch:
     """The attempt that ended by itself."""
-    return training.of_attempt(2)
+    return training.with_attempt(2)
 
 
 def test_a_training_that_succeeds_is_a_job_that_completes(ended: Launch) -> None:
     job = ended.cluster.job(ended.id)
 
-    assert (job.state, job.code) == ("COMPLETED", 0), ended.last_words()
+    assert (job.state, job.code) == ("COMPLETED", 0), ended.end_of_output()
     assert ended.result()["code"] == 0
 
 
@@ -75,6 +75,6 @@ def test_the_exit_code_of_a_training_that_fails_is_the_jobs(
 
     job = launch.wait(180)
 
-    assert (job.state, job.code) == ("FAILED", 7), launch.last_words()
+    assert (job.state, job.code) == ("FAILED", 7), launch.end_of_output()
     assert launch.result()["stage"] == "train"
     assert launch.output().strip().splitlines()[-1].startswith("verdict: 7")

@@ -72,10 +72,10 @@ def place(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def built(place: SimpleNamespace, daemon: DockerClient) -> Iterator[SimpleNamespace]:
     """The build, and what it said."""
-    place.server.asked.clear()
+    place.server.requests.clear()
     with (place.folder / "log").open("w") as log, redirect_stderr(log):
         image_id = build.build(small_variant.small(), place.site, [TAG], from_base=BASE, lock=place.lock)
-    yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), asked=list(place.server.asked))
+    yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), requests=list(place.server.requests))
     daemon.images.remove(TAG)
 
 
@@ -84,11 +84,11 @@ def found(content: bytes) -> list[str]:
 
 
 def test_mirror_index_and_proxy_are_what_the_build_asks(built: SimpleNamespace, daemon: DockerClient) -> None:
-    paths = [each.path for each in built.asked]
+    paths = [request.path for request in built.requests]
 
     assert any(path.startswith("/debian/pool/main/t/tini/") for path in paths)
     assert "/simple/ray/ray-2.60.0-py3-none-any.whl" in paths
-    assert all(each.proxied for each in built.asked)
+    assert all(request.proxied for request in built.requests)
     assert "eth0" in interfaces(daemon, TAG)
 
 
@@ -101,7 +101,7 @@ def test_a_source_is_built_with_the_tools_of_a_hash_not_with_the_newest(
     told = daemon.containers.run(TAG, ["python3", "-c", program], remove=True).decode()
 
     assert f"setuptools=={told.strip()}" == pinned
-    assert not [each.path for each in built.asked if "setuptools-999" in each.path]
+    assert not [request.path for request in built.requests if "setuptools-999" in request.path]
 
 
 def test_no_secret_is_in_a_layer_the_history_or_a_label(built: SimpleNamespace, daemon: DockerClient) -> None:
@@ -171,7 +171,7 @@ def test_a_bundle_holds_what_the_build_would_download_and_no_secret(carried: Pat
 
 def test_a_bundle_builds_where_there_is_no_network(daemon: DockerClient, place: SimpleNamespace, carried: Path) -> None:
     tag = "verljob-test-site:offline"
-    place.server.asked.clear()
+    place.server.requests.clear()
     daemon.images.remove(BASE)
     argv = [sys.executable, "tests/support/images/small_variant.py", str(carried), str(place.lock), tag]
     paths = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "tests/image/standins")))
@@ -182,7 +182,7 @@ def test_a_bundle_builds_where_there_is_no_network(daemon: DockerClient, place: 
     done = subprocess.run(alone, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-2000:]
-    assert place.server.asked == []
+    assert place.server.requests == []
     assert interfaces(daemon, tag) == "['lo']\n"
     assert daemon.images.get(tag).labels["verljob.base"] == BASE
     for each in (tag, *daemon.images.get(BASE).tags):  # its name, and the one that it has in the archive

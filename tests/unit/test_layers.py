@@ -102,6 +102,13 @@ def test_no_package_has_more_modules_than_a_reader_overlooks(part: str) -> None:
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
+def test_benchmarks_import_nothing_from_the_tests() -> None:
+    sources = sorted((CHECKOUT / "bench").rglob("*.py"))
+
+    assert sources
+    assert [str(source.relative_to(CHECKOUT)) for source in sources if "tests" in tops(source)] == []
+
+
 def test_the_supervisor_imports_neither_ray_nor_torch() -> None:
     supervisor = ["__main__", "node/node", "node/head", "node/worker", "settings/settings", "supervision/child"]
     for module in [*supervisor, "ray_node/driver"]:

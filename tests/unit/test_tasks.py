@@ -63,7 +63,7 @@ def test_a_suite_that_is_none_ends_the_tests_and_those_that_there_are_are_named(
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
-    assert "There is no suite imgae; there are lint, unit, shell, image, cluster." in done.stderr
+    assert "unknown suite imgae; choose from lint, unit, shell, image, cluster" in done.stderr
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
