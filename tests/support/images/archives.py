@@ -1,4 +1,4 @@
-"""Archives of images as engines write them, with all that layers may do to one another, and the tree that they make."""
+"""Image archives as engines write them, with layers that replace, hide and link files, and the resulting tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from images.contents.tree import CHARACTERS, FILE, FOLDER, LINK, Entry
 
 OWNER = (7, 8)
-Member = tuple[str, str]  # path, and text; a path that ends in / is a folder, a text that begins with -> or = a link
+Member = tuple[str, str]  # path and text; a path ending with / is a folder, a text starting with -> or = a link
 
 
 def layer(*members: Member) -> bytes:
@@ -35,14 +35,14 @@ def layer(*members: Member) -> bytes:
 
 
 def saved(folder: Path, *layers: bytes) -> Path:
-    """An archive as `docker save` writes it."""
+    """Write an archive as `docker save` does."""
     names = [f"{index}/layer.tar" for index in range(len(layers))]
     manifest = json.dumps([{"Config": "c.json", "Layers": names}]).encode()
     return packed(folder / "docker.tar", {**dict(zip(names, layers)), "manifest.json": manifest})
 
 
 def laid_out(folder: Path, *layers: bytes) -> Path:
-    """An archive of the OCI layout, its layers compressed."""
+    """Write an archive of the OCI layout with compressed layers."""
     blobs = [gzip.compress(each) for each in layers]
     manifest = json.dumps({"layers": [{"digest": digest(each)} for each in blobs]}).encode()
     index = json.dumps({"manifests": [{"digest": digest(manifest)}]}).encode()
@@ -68,7 +68,7 @@ def held(text: str) -> str:
 
 
 def file(text: str) -> Entry:
-    """What ``layer`` makes of a text."""
+    """Return the tree's entry of a file that ``layer`` packed."""
     return Entry(FILE, 0o640, OWNER, held(text), len(text))
 
 
