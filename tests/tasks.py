@@ -76,7 +76,7 @@ def print_line(line: str) -> None:
 
 
 def run_pytest(suites: list[str]) -> None:
-    """Run pytest over the suites in stages: in parallel by file, but the tests of the cluster alone.
+    """Run pytest over the suites in stages: in parallel by file, except for the cluster tests.
 
     The tests of the cluster have time limits. A stage starts if the one before passed. This process becomes the last
     stage, so that an interrupt reaches its fixtures once.

@@ -83,7 +83,7 @@ def process_tree(root: int) -> set[int]:
 
 
 class Job:
-    """One node.sh, or one entrypoint ``without_slurm``; ``gpus`` are the minor numbers, as Slurm gives them."""
+    """One node.sh, or one entrypoint ``without_slurm``; ``gpus`` are the minor numbers, as in SLURM_STEP_GPUS."""
 
     _count = 0
 

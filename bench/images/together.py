@@ -19,13 +19,13 @@ LENGTHS = (1, 1, 1, 1, 1, 4)  # of the simultaneous builds
 
 
 def measure_together(runs: int) -> None:
-    """Compare simultaneous builds with their lower bound: the longest alone, or all CPU seconds over the cores."""
+    """Compare simultaneous builds with their lower bound: the longest build, or all CPU seconds over the cores."""
     _measure("work, two at a time", "i=0; while [ $i -lt {n}000000 ]; do i=$((i+1)); done", build_all.JOBS, runs)
     _measure("waiting, all at a time", "sleep {n}", len(LENGTHS), runs)
 
 
 def _measure(title: str, step: str, jobs: int, runs: int) -> None:
-    """Measure every build alone, then all of them, ``jobs`` at a time; the last one is the longest."""
+    """Measure every build by itself, then all of them, ``jobs`` at a time; the last one is the longest."""
     engine, debian = choose(), base_image.ensure()
     ratios, wall, bounds = [], [], []
     with tempfile.TemporaryDirectory() as name:
@@ -39,15 +39,15 @@ def _measure(title: str, step: str, jobs: int, runs: int) -> None:
             return ""
 
         for _ in range(runs):
-            alone, busy_s = [], _busy_s()
+            single_s, busy_s = [], _busy_s()
             for number in range(len(LENGTHS)):
                 begun = time.monotonic()
                 build(number)
-                alone.append(time.monotonic() - begun)
-            bound = max([*alone, (_busy_s() - busy_s) / (os.cpu_count() or 1)])
+                single_s.append(time.monotonic() - begun)
+            bound = max([*single_s, (_busy_s() - busy_s) / (os.cpu_count() or 1)])
             targets = [
                 build_all.Target(str(number), partial(build, number), {}, seconds)
-                for number, seconds in enumerate(alone)
+                for number, seconds in enumerate(single_s)
             ]
             begun = time.monotonic()
             build_all.run(targets, jobs)

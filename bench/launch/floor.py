@@ -1,4 +1,4 @@
-"""The floor of a launch on this machine: seconds and CPU seconds of Ray alone, started without Slurm.
+"""The floor of a launch on this machine: seconds and CPU seconds of Ray, started without Slurm.
 
 Starts a container on every node, then `ray start --head`, then one join after the other, by `docker exec`. The head
 and the first join give the seconds that one head and one join take on an idle machine, without the containers' start.

@@ -133,10 +133,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def _push(engine: Engine, reference: str, repositories: list[str], tags: list[str], notes: Path) -> None:
     os.setpgid(0, 0)
     setattr(push, "choose", lambda: engine)  # noqa: B010  running every client on PATH a hundred times takes a minute
-    wanted = push.Push(local(reference), "1-killed", repositories, tags)
-    uploaded = wanted.upload()
-    wanted.tag(uploaded)
-    wanted.note(uploaded, notes)
+    pushing = push.Push(local(reference), "1-killed", repositories, tags)
+    uploaded = pushing.upload()
+    pushing.tag(uploaded)
+    pushing.note(uploaded, notes)
 
 
 def prepared(engine: Engine, reference: str, repositories: list[str], tags: list[str], notes: Path) -> BaseProcess:

@@ -57,8 +57,8 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
     torch = stub_wheel.write(wheelhouse, "torch", f"{VERSIONS['torch']}+cpu", module)
     torch.rename(wheelhouse / torch.name.replace("py3-none-any", "cp311-cp311-linux_x86_64"))
     with tarfile.open(files / "source_only-1.0.tar.gz", "w:gz") as archive:
-        told = {"PKG-INFO": "Metadata-Version: 2.1\nName: source-only\nVersion: 1.0\n", "backend.py": BACKEND}
-        for name, text in {**told, "pyproject.toml": PYPROJECT}.items():
+        sources = {"PKG-INFO": "Metadata-Version: 2.1\nName: source-only\nVersion: 1.0\n", "backend.py": BACKEND}
+        for name, text in {**sources, "pyproject.toml": PYPROJECT}.items():
             member = tarfile.TarInfo(f"source_only-1.0/{name}")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))

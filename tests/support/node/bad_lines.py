@@ -59,8 +59,8 @@ def lines() -> list[bytes]:
         *({"kind": "answer", "challenge": "a" * 64, "answer": value} for value in VALUES),
         *({"kind": "answer", "challenge": "a" * 64, "answer": value, "session": value} for value in VALUES),
     ]
-    told = [json.dumps(message).encode() for message in shaped]
-    framed = [*(b"%s %s\n" % (mac, body) for mac, body in itertools.product((b"", b"0" * 64), (*bare[-20:], *told)))]
+    encoded = [json.dumps(message).encode() for message in shaped]
+    framed = [*(b"%s %s\n" % (mac, body) for mac, body in itertools.product((b"", b"0" * 64), (*bare[-20:], *encoded)))]
     return [*protocols, *bare, *(body + b"\n" for body in bare), *framed]
 
 
@@ -87,19 +87,19 @@ def messages() -> list[Any]:
 async def send(port: int, data: bytes) -> bytes:
     """Send data without authentication; return the answer until the head closed the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    said = b""
+    answer = b""
     try:
         writer.write(data)
         await writer.drain()
         writer.write_eof()
-        said = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 10)
     except ConnectionError:
         pass  # reset: the head did not read all of it
     writer.transport.abort()
-    return said
+    return answer
 
 
-async def pour(port: int) -> None:
+async def send_long(port: int) -> None:
     """Send LONG, which has no end of line, without copying it."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setblocking(False)
@@ -107,7 +107,7 @@ async def pour(port: int) -> None:
             await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(connection, LONG), 10)
 
 
-async def say(port: int, message: Any) -> Any:
+async def send_authenticated(port: int, message: Any) -> Any:
     """Authenticate, send a message, and return the answer."""
     channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=STRANGER_LIMIT), 60)
     await prove(channel, TOKEN, head=False)
@@ -121,7 +121,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def story() -> dict[str, Any]:
+async def run() -> dict[str, Any]:
     """Send everything to a head with one worker; return counts before and after."""
     loop = asyncio.get_running_loop()
     mistakes: list[Any] = []
@@ -132,17 +132,17 @@ async def story() -> dict[str, Any]:
         answered = []
         for number, part in ((1, lines()), (2, [])):
             for data in part:
-                said = await send(head.port, data)
-                if b"welcome" in said or said.count(b'"answer"'):
+                reply = await send(head.port, data)
+                if b"welcome" in reply or reply.count(b'"answer"'):
                     answered.append(repr(data[:80]))
             session.send("row", row=number)
             head.peers.tell("step", step=number)
         for message in messages():
-            answer = await say(head.port, message)
+            answer = await send_authenticated(head.port, message)
             if answer is None or answer["kind"] != "refused":
                 answered.append(repr(message))
         # A hundred at once with 2 MB each and no end of line: the head keeps none of it.
-        await asyncio.gather(*(pour(head.port) for _ in range(100)))
+        await asyncio.gather(*(send_long(head.port) for _ in range(100)))
         orders = [(await session.receive() or {})["step"] for _ in range(2)]
         await soon(lambda: len(head.rows) == 2)
         await soon(lambda: descriptors() == before)
@@ -163,5 +163,5 @@ async def story() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(story())))  # noqa: T201
+    print(json.dumps(asyncio.run(run())))  # noqa: T201
     sys.stdout.flush()

@@ -69,8 +69,9 @@ class Head:
     def peer(self, number: int = 1) -> Peer:
         return next(peer for peer in self.peers.workers.peers() if peer.identity.node_id == number)
 
-    def said(self, words: str) -> list[str]:
-        return [told["message"] for told in self.events if words in told["message"]]
+    def said(self, text: str) -> list[str]:
+        """Return the messages of events that contain ``text``."""
+        return [event["message"] for event in self.events if text in event["message"]]
 
 
 async def join(

@@ -18,10 +18,10 @@ TMP = "/tmp"  # noqa: S108  in the container
 
 
 @contextmanager
-def running(rig: Rig, container: str = STAYS, **more: str) -> Iterator[subprocess.Popen[str]]:
+def running(rig: Rig, container: str = STAYS, **changes: str) -> Iterator[subprocess.Popen[str]]:
     """Start node.sh, and wait until its container runs."""
     rig.fake("container", container)
-    with rig.start_node(**more) as node:
+    with rig.start_node(**changes) as node:
         wait_for(rig.root / "fake" / "container.pid")
         yield node
 

@@ -96,9 +96,9 @@ class Machine:
     def environment(self, **extra: str) -> dict[str, str]:
         return {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "FAKE_STATE": str(self.state), **extra}
 
-    def run(self, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.checkout / "run", *words],
+            [self.checkout / "run", *arguments],
             env=self.environment(**extra),
             capture_output=True,
             text=True,

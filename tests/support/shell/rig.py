@@ -91,10 +91,10 @@ class Rig:
         code = verdict.partition("=")[2]
         return f"{before}\nprintf '{text}\n' > \"$FOLDER/out/verdict\"\nexit {code}\n"
 
-    def launch(self, *words: str, script: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-        return self.run("bash", str(script or CHECKOUT / "slurm" / "launch.sh"), *words, **more)
+    def launch(self, *arguments: str, script: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.run("bash", str(script or CHECKOUT / "slurm" / "launch.sh"), *arguments, **changes)
 
-    def of_the_step(self, node_id: int = 0, /, **more: str) -> dict[str, str]:
+    def of_the_step(self, node_id: int = 0, /, **changes: str) -> dict[str, str]:
         """Return the environment of node.sh: that of launch.sh, then that of the task."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         own = {
@@ -120,28 +120,28 @@ class Rig:
             "VERLJOB_TOKEN": "f" * 64,
             "VERLJOB_STALL_S": "8",
         }
-        return {**self.environment, **own, **more}
+        return {**self.environment, **own, **changes}
 
-    def node(self, node_id: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.of_the_step(node_id, **more))
+    def node(self, node_id: int = 0, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.of_the_step(node_id, **changes))
 
-    def start_node(self, **more: str) -> subprocess.Popen[str]:
-        environment = self.of_the_step(**more)
+    def start_node(self, **changes: str) -> subprocess.Popen[str]:
+        environment = self.of_the_step(**changes)
         return subprocess.Popen(
             ["bash", f"{environment['VERLJOB_HOME']}/slurm/node.sh"], env=environment, cwd=self.work,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
-    def source(self, libraries: str, script: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def source(self, libraries: str, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """Run ``script`` in a shell that has sourced these libraries of slurm/lib."""
         lines = [f'source "$VERLJOB_HOME/slurm/lib/{name}.sh"' for name in libraries.split()]
         text = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, script])
-        return self.run("bash", "-c", text, **{"VERLJOB_HOME": str(CHECKOUT), **more})
+        return self.run("bash", "-c", text, **{"VERLJOB_HOME": str(CHECKOUT), **changes})
 
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in {**self.environment, **more}.items() if value != "<unset>"}
+    def run(self, *argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in {**self.environment, **changes}.items() if value != "<unset>"}
         return subprocess.run(
-            words, env=environment, cwd=self.work, capture_output=True, text=True, check=False, timeout=30
+            argv, env=environment, cwd=self.work, capture_output=True, text=True, check=False, timeout=30
         )
 
     def docker_run(self) -> list[str]:
