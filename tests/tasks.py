@@ -8,7 +8,7 @@ import sys
 
 from invoke import Collection, Context, Exit, task
 
-from images.builds.build import build
+from images.builds.build import BuildRequest, build
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.host import paths
@@ -56,7 +56,7 @@ def chaos(
     catalog = Catalog.read()
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
-    build(variant, Site.here(), tags)
+    build(BuildRequest(variant, tags), Site.read())
     image, base = tags[0], testbed_base()
     if hours:
         failed = soak.run(image, base, hours=hours, only=only, runtime=runtime, seed=seed, log_line=print_line)

@@ -17,15 +17,16 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.images.edits import measure_edit
-from bench.images.sides import NAME, ROOT, Sides, build_argv, build_idle_base, print_ratios, take_turns
+from bench.images.sides import CPU, NAME, ROOT, Sides, build_argv, build_idle_base, print_ratios, take_turns
 from bench.images.targets import NAMES, TARGETS
 from bench.images.together import measure_together
 from images.contents import layer_sizes
+from images.context.context import BuildContext
+from images.context.plan import BuildPlan
 from images.engine.client import choose
 from images.engine.daemon import daemon, get
 from images.host.process import run
@@ -56,11 +57,13 @@ def measure_report(runs: int) -> None:
     image, folder = get("verl.cpu:latest"), Path(tempfile.mkdtemp())
     below = get(image.attrs["Config"]["Labels"]["verljob.base.id"])
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
-    facts: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
+    staged = BuildContext(Path(), text, {}, {})
+    plan = BuildPlan(CPU, ["bench"], choose(), "", below, staged, {}, {})
 
     def make() -> None:
         last = store.read("bench", folder)
-        made = report.make("bench", image, below, BuildLog(), last=last, base_history=below.history(), **facts)
+        result = report.BuildResult(image, BuildLog(), 0)
+        made = report.make(plan, result, last=last, base_history=below.history(), ended="")
         store.write(made, folder)
 
     def first() -> None:

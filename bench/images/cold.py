@@ -91,7 +91,7 @@ def fresh_base() -> str:
 
 
 def ours(reference: str, site: Site, _: Path) -> None:
-    build.build(CPU, site, [f"{NAME}:ours"], from_base=reference, progress=Progress())
+    build.build(build.BuildRequest(CPU, [f"{NAME}:ours"], reference), site, progress=Progress())
 
 
 def plain(reference: str, site: Site, private: Path) -> None:
@@ -102,7 +102,8 @@ def plain(reference: str, site: Site, private: Path) -> None:
 
 def lay_out(site: Site) -> None:
     """Write the context of the plain build: the wheel of torch, the lock and the toolkit, staged as for ours."""
-    staged = context.stage(CPU, base_image.ensure(), fetch.torch_of(CPU, site))
+    wheels = {f"wheelhouse/{wheel.name}": wheel for wheel in fetch.fetch_torch(CPU, site)}
+    staged = context.stage(CPU, base_image.ensure(), wheels).folder
     shutil.rmtree(FOLDER / "plain", ignore_errors=True)
     shutil.copytree(staged, FOLDER / "plain")
     (FOLDER / "plain" / "Dockerfile").write_text(PLAIN, encoding="utf-8")
@@ -130,7 +131,7 @@ def main() -> None:
     os.environ["VERLJOB_DOCKER"] = choose().client
     (FOLDER / "debian").mkdir(parents=True, exist_ok=True)
     download(FOLDER / "files")
-    lay_out(Site.here())
+    lay_out(Site.read())
     seconds: dict[str, list[float]] = {name: [] for name in options.only}
     for number in range(options.runs):
         for name in options.only[:: -1 if number % 2 else 1]:

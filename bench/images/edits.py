@@ -59,7 +59,8 @@ def measure_edit(runs: int, checkout: Path | None) -> None:
             (folder / "Dockerfile").write_text(text.format(base=idle, runs=RUNS))
             shutil.copytree(verl, folder / "verl", symlinks=True)
         shutil.copytree(ROOT / "entrypoints", ideal / "toolkit", ignore=shutil.ignore_patterns("__pycache__"))
-        variant, source = verl_source.chosen(CPU, str(verl), False, lambda _: {})
+        variant, source = verl_source.from_flags(CPU, str(verl), False, lambda _: {})
+        request = build.BuildRequest(variant, [f"{NAME}:call"], idle, verl=source)
 
         def edit() -> None:
             for package in (verl / "verl", ideal / "verl/verl", theirs / "verl/verl"):
@@ -67,7 +68,7 @@ def measure_edit(runs: int, checkout: Path | None) -> None:
                     file.write(f"# {time.time_ns()}\n")
 
         def ours() -> None:
-            build.build(variant, Site.here(), [f"{NAME}:call"], from_base=idle, verl=source, progress=Progress())
+            build.build(request, Site.read(), progress=Progress())
 
         command = [
             sys.executable,

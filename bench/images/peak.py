@@ -25,7 +25,7 @@ from images.builds import build, disk
 from images.builds.site import Site
 from images.engine import base_image
 from images.engine.client import choose
-from images.engine.daemon import daemon, get, storage
+from images.engine.daemon import daemon, data_root, get
 from images.host.process import run
 from images.report.progress import Progress
 
@@ -40,7 +40,7 @@ PERIOD_S = 0.1
 class Watch:
     """Context manager that samples the free bytes of a folder; then ``peak`` and ``left`` are the bytes used."""
 
-    def __init__(self, folder: Path, free: disk.Free = disk.free_bytes) -> None:
+    def __init__(self, folder: Path, free: Callable[[Path], int] = disk.free_bytes) -> None:
         self._folder, self._free, self._stop = folder, free, threading.Event()
         self._begun = self._least = free(folder)
         self._thread = threading.Thread(target=self._sample)
@@ -74,7 +74,7 @@ def build_standin() -> str:
 
 def measure(title: str, build_image: Callable[[], str], base: str, estimate: float = 0.0) -> None:
     """Print the peak, the final use, the size of the image's layers above its base, and the peak over that."""
-    with Watch(storage()) as used:
+    with Watch(data_root()) as used:
         name = build_image()
     layers = get(name).attrs["Size"] - get(base).attrs["Size"]
     estimated = f", estimate {estimate / MB:.0f} MB, {estimate / used.peak:.2f} of the peak" if estimate else ""
@@ -95,10 +95,10 @@ def main() -> None:
         base, name = fresh_base(), f"{NAME}:peak-real"
 
         def build_real() -> str:
-            build.build(CPU, Site.here(), [name], from_base=base, progress=Progress())
+            build.build(build.BuildRequest(CPU, [name], base), Site.read(), progress=Progress())
             return name
 
-        measure("verl.cpu", build_real, base, disk.reckoned_bytes(CPU, name, disk.size(base)))
+        measure("verl.cpu", build_real, base, disk.estimated_bytes(CPU, name, disk.size(base)))
     for image in [*daemon().images.list(NAME), *daemon().images.list("verljob-bench-cold")]:
         for tag in image.tags:
             daemon().images.remove(tag)

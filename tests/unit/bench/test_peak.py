@@ -42,6 +42,6 @@ def test_the_estimate_of_verl_cpu_is_its_use_and_at_most_half_more(
     sizes = {"verl.cpu:1": base + LEFT_BYTES} if built_before else {}
     monkeypatch.setattr(disk, "find", lambda name: Inspected({"Size": sizes[name]}) if name in sizes else None)
 
-    estimate = disk.reckoned_bytes(Catalog.read().find("cpu"), "verl.cpu:1", base)
+    estimate = disk.estimated_bytes(Catalog.read().find("cpu"), "verl.cpu:1", base)
 
     assert LEFT_BYTES + WHEEL_BYTES < estimate < 1.5 * LEFT_BYTES
