@@ -33,15 +33,15 @@ def lint(_: Context) -> None:
 
 @task(name="test", help={"only": "suites, by comma: lint, unit, shell, image, cluster"})
 def run_tests(_: Context, only: str = ",".join(SUITES)) -> None:
-    """Run the linters and every test, those of the cluster last."""
+    """Run the linters and all tests, the cluster's last."""
     run_pytest(only.split(","))
 
 
 @task(
     help={
         "only": "names of faults or outages (docs/faults.md), by comma; crowd: eight jobs at once",
-        "runtime": "a file of slurm/runtimes/",
-        "rounds": "how often each is made",
+        "runtime": "name of a file in slurm/runtimes/",
+        "rounds": "number of times that each fault is made",
         "hours": "instead, make random outages while verl trains, for so long",
         "seed": "of the random outages",
     }
@@ -67,7 +67,7 @@ def chaos(
 
 @task(name="troubleshooting")
 def write_troubleshooting(_: Context) -> None:
-    """Generate the rules' part of docs/troubleshooting.md, after a rule was changed."""
+    """Write the rules' part of docs/troubleshooting.md after a rule was changed."""
     print(str(explain.write_page(paths.ROOT / "docs" / "troubleshooting.md")), flush=True)
 
 
@@ -82,7 +82,7 @@ def run_pytest(suites: list[str]) -> None:
     stage, so that an interrupt reaches its fixtures once.
     """
     if unknown := set(suites) - set(SUITES):
-        raise Exit(f"unknown suite {', '.join(sorted(unknown))}; choose from {', '.join(SUITES)}", code=2)
+        raise Exit(f"unknown suite {', '.join(sorted(unknown))}; known are {', '.join(SUITES)}", code=2)
     os.chdir(paths.ROOT)
     chosen = [([suite for suite in stage if suite in suites], flags) for stage, flags in STAGES]
     stages = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in stage)] for stage, flags in chosen if stage]

@@ -41,7 +41,7 @@ ANSWERS: dict[str, Any] = {
 CLIENT = """#!/bin/sh
 case "$1" in
     buildx) exit 1 ;;
-    version) echo 20.10.24 ;;
+    version | --version) echo 20.10.24 ;;
     build) date +%s.%N > "$OWN_BENCH/begun"; echo "#5 [1/1] FROM base"; echo "#5 CACHED"; sleep 0.2
            date +%s.%N > "$OWN_BENCH/ended" ;;
 esac

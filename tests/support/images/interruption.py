@@ -136,7 +136,7 @@ def _push(engine: Engine, reference: str, repositories: list[str], tags: list[st
     pushing = push.Push(local(reference), "1-killed", repositories, tags)
     uploaded = pushing.upload()
     pushing.tag(uploaded)
-    pushing.note(uploaded, notes)
+    pushing.write_digest_files(uploaded, notes)
 
 
 def prepared(engine: Engine, reference: str, repositories: list[str], tags: list[str], notes: Path) -> BaseProcess:
