@@ -18,7 +18,7 @@ def test_a_preempted_training_ends_at_its_next_checkpoint_and_says_why(training:
 def test_the_next_attempt_goes_on_where_the_last_one_saved_and_completes(training: Launch) -> None:
     second = training.of_attempt(2)
     job = training.cluster.job(training.id)
-    goes_on = re.search(r"training goes on from step (\d+): ", training.output())
+    goes_on = re.search(r"training resumes from step (\d+): ", training.output())
     steps = [row["step"] for row in second.rows("metrics.jsonl")]
 
     assert (job.state, job.code) == ("COMPLETED", 0), training.last_words()

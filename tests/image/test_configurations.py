@@ -30,7 +30,7 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
     volumes = {
         str(shared): {"bind": "/cases", "mode": "rw"},
         str(RECIPES): {"bind": "/recipes", "mode": "ro"},
-        str(HERE): {"bind": "/judge", "mode": "ro"},
+        str(HERE): {"bind": "/configurations", "mode": "ro"},
     }
 
     def inside(*command: str) -> tuple[int, str]:
@@ -48,7 +48,7 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def judged(run: Run) -> dict[str, dict[str, list[str]]]:
-    code, output = run("python3", "/judge/judge.py")
+    code, output = run("python3", "/configurations/check_cases.py")
     assert code == 0, output
     found: dict[str, dict[str, list[str]]] = json.loads(output.splitlines()[-1])
     return found
@@ -56,8 +56,8 @@ def judged(run: Run) -> dict[str, dict[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def told(judged: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
-    """What is said of each case, as sentences."""
-    return judged["told"]
+    """The findings of each case, as sentences."""
+    return judged["findings"]
 
 
 def test_there_are_as_many_as_were_asked_for() -> None:
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_an_error_with_its_fix(name: str, says: str, told: dict
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_one_is_not_even_warned_of(name: str, told: dict[str, list[str]]) -> None:
     spoken = [said for said in told[name] if said.startswith(("error:", "warning:"))]
-    assert [said for said in spoken if "qwen2-tiny is not here" not in said] == []
+    assert [said for said in spoken if "qwen2-tiny is not on this node" not in said] == []
 
 
 @pytest.mark.parametrize("key", REGISTRIES)
@@ -90,4 +90,4 @@ def test_a_person_is_told_in_lines_and_by_the_exit_code(run: Run) -> None:
     code, output = run("python3", "-m", "verl_node.configuration", *words)
     assert code == 65
     assert output.splitlines()[0] == "demo_cpu with verl 0.9.1 on 2 nodes with 1 GPUs each"
-    assert "Say trainer.save_freq." in output
+    assert "Use trainer.save_freq." in output

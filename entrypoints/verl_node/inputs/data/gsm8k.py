@@ -14,10 +14,9 @@ _ANSWER = re.compile(r"#### (-?[0-9.,]+)")
 
 
 def rows(split: str, raw_rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """verl's rows for raw rows of question and answer; the ground truth is the number after `####` without commas.
+    """Return verl's rows for raw rows of question and answer; the ground truth is the number after `####`, no commas.
 
-    Raises:
-        InputUnavailable: A row has no such number.
+    Raises InputUnavailable for a row without this number.
     """
     return [_row(split, index, raw["question"], raw["answer"]) for index, raw in enumerate(raw_rows)]
 
@@ -25,6 +24,6 @@ def rows(split: str, raw_rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]
 def _row(split: str, index: int, question: str, answer: str) -> dict[str, Any]:
     number = _ANSWER.search(answer)
     if not number:
-        raise row.lacks("gsm8k", split, index, "number after '####'")
-    truth, asked = number[1].replace(",", ""), f"{question} {INSTRUCTION}"
-    return row.of_math(SOURCE, asked, truth, split=split, index=index, answer=answer, question=question)
+        raise row.missing("gsm8k", split, index, "number after '####'")
+    truth, prompt = number[1].replace(",", ""), f"{question} {INSTRUCTION}"
+    return row.math_row(SOURCE, prompt, truth, split=split, index=index, answer=answer, question=question)

@@ -12,18 +12,17 @@ INSTRUCTION = "Let's think step by step and output the final answer within \\box
 
 
 def rows(split: str, raw_rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """verl's rows for raw rows of problem and solution; their other columns (level, type) stay in front.
+    """Return verl's rows for raw rows of problem and solution; their other columns (level, type) come first.
 
-    Raises:
-        InputUnavailable: A solution has no boxed answer.
+    Raises InputUnavailable for a solution without a boxed answer.
     """
     return [_row(split, index, raw) for index, raw in enumerate(raw_rows)]
 
 
 def answer(solution: str) -> str | None:
-    r"""What stands in the last ``\boxed{…}`` of a solution, None where there is none.
+    r"""Return the content of the last ``\boxed{…}`` of a solution, None without one.
 
-    A ``\boxed`` followed by a space wins over every braced one, as in verl, and reaches to the next dollar sign.
+    As in verl, a ``\boxed`` followed by a space wins over every braced one, and ends at the next dollar sign.
     """
     _, spaced, rest = solution.rpartition("\\boxed ")
     if spaced:
@@ -42,7 +41,7 @@ def answer(solution: str) -> str | None:
 def _row(split: str, index: int, raw: dict[str, Any]) -> dict[str, Any]:
     truth = answer(raw["solution"])
     if truth is None:
-        raise row.lacks("math", split, index, "\\boxed answer")
+        raise row.missing("math", split, index, "\\boxed answer")
     others = {column: value for column, value in raw.items() if column not in ("problem", "solution")}
-    asked = f"{raw['problem']} {INSTRUCTION}"
-    return {**others, **row.of_math(SOURCE, asked, truth, split=split, index=index)}
+    prompt = f"{raw['problem']} {INSTRUCTION}"
+    return {**others, **row.math_row(SOURCE, prompt, truth, split=split, index=index)}

@@ -1,4 +1,4 @@
-"""A row as verl's data loader and its rule-based rewards read it (verl's examples/data_preprocess)."""
+"""Rows for verl's data loader and its rule-based rewards (verl's examples/data_preprocess)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 from verl_node.errors import InputUnavailable
 
 
-def of_math(source: str, asked: str, truth: str, /, **extra: Any) -> dict[str, Any]:
-    """A mathematical question with one right answer; ``extra`` is what verl hands on to the reward function."""
+def math_row(source: str, prompt: str, truth: str, /, **extra: Any) -> dict[str, Any]:
+    """Return the row of a question with one right answer; verl passes ``extra`` to the reward function."""
     return {
         "data_source": source,
-        "prompt": [{"role": "user", "content": asked}],
+        "prompt": [{"role": "user", "content": prompt}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": truth},
         "extra_info": extra,
     }
 
 
-def lacks(data_set: str, split: str, index: int, what: str) -> InputUnavailable:
-    """What to raise for a raw row without ``what`` its answer is known by."""
-    return InputUnavailable(f"Row {index} of {data_set}'s {split} has no {what}.", fix="Fetch the raw data set again.")
+def missing(data_set: str, split: str, index: int, what: str) -> InputUnavailable:
+    """Return the error for a raw row without an answer."""
+    return InputUnavailable(f"Row {index} of {data_set}'s {split} has no {what}.", fix="Download the raw data again.")
