@@ -25,7 +25,7 @@ def log(folder: Path, *rows: str) -> Path:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
 def test_an_entry_knows_the_line_that_is_its_example(entry: dict[str, str]) -> None:
-    assert first_failure.bad(restarted=bool(entry.get("restarted"))).search(entry["example"].encode())
+    assert first_failure.bad_end_pattern(restarted=bool(entry.get("restarted"))).search(entry["example"].encode())
 
 
 @pytest.mark.parametrize(

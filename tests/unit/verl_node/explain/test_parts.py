@@ -47,7 +47,7 @@ def log(folder: Path, text: str, name: str = "job.out") -> Path:
     ],
 )
 def test_what_stands_before_a_line_is_taken_off(line: str) -> None:
-    assert lines.bare(line.encode()).strip() == b"ValueError: x"
+    assert lines.without_prefix(line.encode()).strip() == b"ValueError: x"
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_times_of_several_writers_can_be_compared() -> None:
         b"ERROR 03-21 02:07:10 [a.py:1] x",
     )
 
-    assert lines.stamp(b"nothing") is None
-    assert (lines.stamp(b"2026-03-21T02:07:08Z") or 0) == (lines.stamp(ray) or 0)
-    assert (lines.stamp(torch) or 0) + 1 == lines.stamp(vllm)
+    assert lines.last_time(b"nothing") is None
+    assert (lines.last_time(b"2026-03-21T02:07:08Z") or 0) == (lines.last_time(ray) or 0)
+    assert (lines.last_time(torch) or 0) + 1 == lines.last_time(vllm)
 
 
 def test_a_traceback_is_read_between_the_lines_of_others() -> None:
@@ -82,7 +82,10 @@ def test_a_traceback_is_read_between_the_lines_of_others() -> None:
         b"(B pid=2) ValueError: of another\n(A pid=1)     g()\n(A pid=1) KeyError: 'mine'\n"
     )
 
-    assert tracebacks.root(text, text.find(tracebacks.BEGINS[0])) == (text.rfind(b"(A"), b"(A pid=1) KeyError: 'mine'")
+    assert tracebacks.root_exception(text, text.find(tracebacks.HEADS[0])) == (
+        text.rfind(b"(A"),
+        b"(A pid=1) KeyError: 'mine'",
+    )
 
 
 def test_a_log_that_begins_in_the_midst_of_a_traceback_is_read_from_there(tmp_path: Path) -> None:
@@ -145,7 +148,7 @@ def test_a_log_that_ends_with_a_programs_complaint_failed_and_one_that_goes_on_a
 def test_an_answer_to_anothers_end_is_no_root(last: str) -> None:
     text = f'Traceback (most recent call last):\n  File "a", line 1\n{last}\n'.encode()
 
-    assert tracebacks.root(text, 0) is None
+    assert tracebacks.root_exception(text, 0) is None
 
 
 def test_a_launchers_line_in_the_midst_of_a_traceback_does_not_end_it(tmp_path: Path) -> None:
@@ -161,15 +164,15 @@ def test_an_ignored_exception_is_no_root() -> None:
         b'Exception ignored in: <function P.__del__>\nTraceback (most recent call last):\n  File "a"\nValueError: x\n'
     )
 
-    assert tracebacks.root(text, text.find(tracebacks.BEGINS[0])) is None
+    assert tracebacks.root_exception(text, text.find(tracebacks.HEADS[0])) is None
 
 
 def test_what_a_process_meets_while_it_tidies_up_is_no_root() -> None:
     tracker = 'Traceback (most recent call last):\n  File "/x/multiprocessing/resource_tracker.py", line 209, in main\n'
     deleted = 'Traceback (most recent call last):\n  File "/x/tracking.py", line 133, in __del__\n    a\n'
 
-    assert tracebacks.root(f"{tracker}KeyError: '/psm_1'\n".encode(), 0) is None
-    assert tracebacks.root(f"{deleted}AttributeError: no logger\n".encode(), 0) is None
+    assert tracebacks.root_exception(f"{tracker}KeyError: '/psm_1'\n".encode(), 0) is None
+    assert tracebacks.root_exception(f"{deleted}AttributeError: no logger\n".encode(), 0) is None
 
 
 @pytest.mark.parametrize(
@@ -367,7 +370,7 @@ def test_the_class_that_the_output_has_of_its_own_verdict_is_taken(tmp_path: Pat
 
 
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NothingToRead, match="wanted is a log"):
+    with pytest.raises(NothingToRead, match="expected a log"):
         explain([tmp_path / "nowhere"])
 
 

@@ -43,7 +43,9 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
             yield from ((f"{module.__name__}.{name}", found) for found in compiled(value))
     yield from ((f"rule {rule.id}", rule.pattern) for rule in rules.load())
     yield from ((f"place {place.id}", place.pattern) for place in stack_parts.load())
-    yield from ((f"endings, restarted={known}", first_failure.bad(restarted=known)) for known in (False, True))
+    yield from (
+        (f"endings, restarted={known}", first_failure.bad_end_pattern(restarted=known)) for known in (False, True)
+    )
 
 
 def compiled(value: Any) -> Iterator[re.Pattern[Any]]:

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from verl_node.explain import classes, explain, rules
+from verl_node.explain import explain, rules
 from verl_node.explain.logs import scan
 from verl_node.explain.rules import LEVELS, Rule
 
 from tests.support.paths import CHECKOUT
 
-CLASSES = {one.name for one in classes.load()} - set(classes.OTHERS)
+CLASSES = {each.name for each in rules.load_classes()} - set(rules.OTHER_CLASSES)
 TABLE = rules.load()
 ENDED = "srun: error: Exited with exit code 1\n"
 """A warning counts only in a job that failed."""

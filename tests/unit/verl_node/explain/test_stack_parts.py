@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from verl_node.explain import classes, explain, stack_parts
+from verl_node.explain import explain, rules, stack_parts
 from verl_node.explain.logs import tracebacks
-from verl_node.explain.stack_parts import Place
+from verl_node.explain.stack_parts import StackPart
 
 from tests.support.paths import CHECKOUT
 
-CLASSES = {one.name for one in classes.load()} - set(classes.OTHERS)
+CLASSES = {each.name for each in rules.load_classes()} - set(rules.OTHER_CLASSES)
 TABLE = stack_parts.load()
 ENDED = "srun: error: n1: task 0: Exited with exit code 1\n"
 ODD = "OddError: what nobody knows"
@@ -24,7 +24,7 @@ def log(folder: Path, text: str) -> Path:
     return path
 
 
-def traceback(*calls: str, exception: str = ODD, begin: str = tracebacks.BEGINS[0].decode() + ":") -> list[str]:
+def traceback(*calls: str, exception: str = ODD, begin: str = tracebacks.HEADS[0].decode() + ":") -> list[str]:
     frames = [
         f'  File "{path}", line 1, in {function}' for path, _, function in (call.partition(" in ") for call in calls)
     ]
@@ -34,60 +34,60 @@ def traceback(*calls: str, exception: str = ODD, begin: str = tracebacks.BEGINS[
 def of_frames(*calls: str, **more: str) -> str:
     """Return the entry that places an exception which nothing but its frames tells."""
     *before, exception = traceback(*calls, **more)
-    placed = stack_parts.of_exception(exception.encode(), before)
-    return placed.place.id if placed else ""
+    match = stack_parts.match_exception(exception.encode(), before)
+    return match.part.id if match else ""
 
 
 def of_code(call: str, code: str, exception: str) -> str:
     """Return the entry that places an exception by its innermost frame and that frame's code."""
     frames = traceback("train.py in main", call)[:-1]
-    placed = stack_parts.of_exception(exception.encode(), [*frames, f"    {code}"])
-    return placed.place.id if placed else ""
+    match = stack_parts.match_exception(exception.encode(), [*frames, f"    {code}"])
+    return match.part.id if match else ""
 
 
-def of_example(place: Place) -> str:
+def of_example(part: StackPart) -> str:
     """Return the entry that its own example leads to."""
-    if place.by in ("exception", "otherwise"):
-        return of_frames("train.py in main", exception=place.example)
-    if place.by in ("frame", "raised"):
-        return of_frames("train.py in main", place.example)
-    if place.by == "importing":
-        return of_frames("train.py in main", f"{place.example} in <module>")
-    if place.by == "writer":
-        ray = place.example.startswith("ray::")
-        begin = f"ray.exceptions.RayTaskError(OddError): {place.example}()" if ray else ""
-        exception = ODD if ray else f"{place.example} {ODD}"
-        placed = stack_parts.of_exception(exception.encode(), [begin, '  File "x.py", line 1, in f'])
-        return placed.place.id if placed else ""
-    if place.by in ("together", "code"):
-        example = place.example if place.by == "together" else f"train.py in main -- {place.example} -- {ODD}"
+    if part.by in ("exception", "otherwise"):
+        return of_frames("train.py in main", exception=part.example)
+    if part.by in ("frame", "raised"):
+        return of_frames("train.py in main", part.example)
+    if part.by == "importing":
+        return of_frames("train.py in main", f"{part.example} in <module>")
+    if part.by == "writer":
+        ray = part.example.startswith("ray::")
+        begin = f"ray.exceptions.RayTaskError(OddError): {part.example}()" if ray else ""
+        exception = ODD if ray else f"{part.example} {ODD}"
+        match = stack_parts.match_exception(exception.encode(), [begin, '  File "x.py", line 1, in f'])
+        return match.part.id if match else ""
+    if part.by in ("together", "code"):
+        example = part.example if part.by == "together" else f"train.py in main -- {part.example} -- {ODD}"
         return of_code(*example.split(" -- "))
     return next(
-        placed.place.id for _, placed in stack_parts.of_tail(place.example.encode(), ended_badly=place.by == "line")
+        match.part.id for _, match in stack_parts.match_tail(part.example.encode(), ended_badly=part.by == "line")
     )
 
 
-@pytest.mark.parametrize("place", TABLE, ids=lambda place: place.id)
-def test_a_place_is_found_by_what_a_log_once_had(place: Place) -> None:
-    assert of_example(place) == place.id
+@pytest.mark.parametrize("part", TABLE, ids=lambda part: part.id)
+def test_a_place_is_found_by_what_a_log_once_had(part: StackPart) -> None:
+    assert of_example(part) == part.id
 
 
-@pytest.mark.parametrize("place", TABLE, ids=lambda place: place.id)
-def test_a_place_has_what_its_reader_needs(place: Place) -> None:
-    assert place.kind in CLASSES
-    assert place.by in stack_parts.WAYS
-    assert place.what
-    assert place.fix.endswith(".")
+@pytest.mark.parametrize("part", TABLE, ids=lambda part: part.id)
+def test_a_place_has_what_its_reader_needs(part: StackPart) -> None:
+    assert part.kind in CLASSES
+    assert part.by in stack_parts.WAYS
+    assert part.what
+    assert part.fix.endswith(".")
     assert re.match(
-        r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+$|own run, |a public |job \d+ of a ", place.source
+        r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+$|own run, |a public |job \d+ of a ", part.source
     )
-    for page in place.references:
+    for page in part.references:
         assert (CHECKOUT / page).is_file()
 
 
 def test_no_two_places_share_a_name_and_every_way_is_used() -> None:
-    assert len({place.id for place in TABLE}) == len(TABLE)
-    assert {place.by for place in TABLE} == set(stack_parts.WAYS)
+    assert len({part.id for part in TABLE}) == len(TABLE)
+    assert {part.by for part in TABLE} == set(stack_parts.WAYS)
 
 
 def test_the_innermost_call_decides_that_an_entry_has() -> None:
@@ -177,7 +177,7 @@ def test_the_report_says_that_no_rule_knows_it_why_it_is_there_and_shows_the_tra
     told = explain([path])
 
     assert (told.kind, told.rule, told.line, told.number) == ("vllm", "", ODD, 4)
-    assert told.cause.startswith("No rule knows this failure; by where it failed it is vllm's")
+    assert told.cause.startswith("No rule matches this failure; its class, vllm, is a guess from ")
     assert "vllm/engine/x.py, line 1, in step" in told.cause
     assert 'File "/w/a.py", line 1, in main' in told.text()
     assert "may become a rule" in told.fix
@@ -229,7 +229,7 @@ def test_a_crash_of_native_code_is_placed_by_the_calls_after_it() -> None:
     frames = b'  File "/x/vllm/v1/a.py", line 3 in f\n  File "m.py", line 1 in g\n'
     text = b"\nCurrent thread 0x1 (most recent call first):\n" + frames
 
-    assert [call.path for call in tracebacks.frames(tracebacks.following(text))] == ["m.py", "/x/vllm/v1/a.py"]
+    assert [call.path for call in tracebacks.frames(tracebacks.calls_after(text))] == ["m.py", "/x/vllm/v1/a.py"]
 
 
 def test_what_ray_also_says_in_jobs_that_go_on_counts_in_one_that_ended_badly(tmp_path: Path) -> None:
