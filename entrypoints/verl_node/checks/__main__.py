@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _chosen(adjustments: str) -> list[Check]:
-    """Return the checks of a login node, adjusted by VERLJOB_CHECKS; its entries for other checks are only verified."""
+    """Return the adjusted checks of a login node; entries for other checks are only verified."""
     login_checks = {check.name: check for check in LOGIN}
     adjustments, notes = replace_old_names(adjustments)
     for note in notes:

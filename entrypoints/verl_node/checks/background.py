@@ -25,7 +25,7 @@ _HEAD_FOUND_S = 2.0
 
 
 class NodeChecks:
-    """Checks that start before the event loop and are awaited in it; `done` is set when the node has passed."""
+    """Checks that start before the event loop; `done` is set when the node has passed."""
 
     def __init__(self, settings: Settings, gpus: int, journal: Journal) -> None:
         """Start them, before any thread or event loop exists. Raises BadSettings."""

@@ -12,7 +12,7 @@ from verl_node.settings.settings import Settings
 
 OFF, WARN, FAIL = "off", "warn", "fail"
 QUICK_S = 15.0
-"""Longest time limit of a quick check; all checks run in parallel, so it is also the limit of a node."""
+"""Longest time limit of a quick check, and of a node, since checks run in parallel."""
 _RENAMED = {"places.places_have_room": "folders.folders_have_room"}
 _RENAMED_GROUPS = {"places": "folders", "work": "gpu_work"}
 
@@ -66,7 +66,7 @@ def check(
 
 
 def replace_old_names(adjustments: str) -> tuple[str, list[str]]:
-    """Return VERLJOB_CHECKS with today's names of checks, and a note for each name from before 0.2."""
+    """Return VERLJOB_CHECKS with current names, and a note for each name from before 0.2."""
     entries, notes = [], []
     for entry in adjustments.split():
         name, equals, value = entry.partition("=")

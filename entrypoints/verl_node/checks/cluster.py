@@ -11,7 +11,7 @@ from typing import Any
 from verl_node.checks.result import Outcome
 from verl_node.gpu.platforms import GIB
 
-MAX_SKEW_S = 5.0  # TLS, wandb and ages of files tolerate minutes; a clock with NTP is right within milliseconds
+MAX_SKEW_S = 5.0  # TLS, wandb and ages of files tolerate minutes
 # The guides ask for 200 GB of memory on each of two nodes for offloading in training Qwen2-7B (7.6e9 parameters).
 _GUIDES_BYTES, _GUIDES_PARAMETERS, _GUIDES_NODES = 200e9, 7.6e9, 2
 _MODEL_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[Bb](?![a-z])")
@@ -76,7 +76,7 @@ def rails_agree(reports: Sequence[Report], keys: Keys, model: str) -> list[Outco
 
 
 def memory_holds_offload(reports: Sequence[Report], keys: Keys, model: str) -> list[Outcome]:
-    """Every node has enough memory for offloading: the guides' 200 GB, scaled by model size and number of nodes."""
+    """Every node has memory for offloading: the guides' 200 GB, scaled by model size and nodes."""
     offloaded = [key for key in keys if key.endswith(OFFLOADS) and str(keys[key]).lower() == "true"]
     parameters = _parameters(model)
     if not offloaded or not parameters:
@@ -118,7 +118,7 @@ def rollout_fits_free_memory(reports: Sequence[Report], keys: Keys, model: str) 
 
 
 def actor_and_reference_match(reports: Sequence[Report], keys: Keys, model: str) -> list[Outcome]:
-    """Actor and reference are sharded in the same way: verl loads the weights of one into the shape of the other."""
+    """Actor and reference are sharded in the same way, since verl copies weights between them."""
     for name in ("strategy", "fsdp_config.fsdp_size", "fsdp_config.sharding_strategy"):
         actor, reference = keys.get(f"{_ACTOR}.{name}"), keys.get(f"{_REFERENCE}.{name}")
         if None not in (actor, reference) and str(actor) != str(reference):
@@ -163,6 +163,6 @@ def _differing(
 
 
 def _parameters(model: str) -> float:
-    """Return the parameters by a model's name, 7e9 for Qwen/Qwen2-7B-Instruct; 0 if the name has no size."""
+    """Return 7e9 for Qwen/Qwen2-7B-Instruct, 0 for a name without a size."""
     found = _MODEL_SIZE.search(model.replace("-", " ").replace("_", " "))
     return float(found[1]) * 1e9 if found else 0.0

@@ -68,7 +68,7 @@ class Run:
         return cls(checks, settings.allocation.host, process, read)
 
     async def outcomes(self) -> list[Outcome]:
-        """Wait until every check has answered or timed out; return the outcomes in the checks' order."""
+        """Wait until every check has answered or timed out; return outcomes in the checks' order."""
         answered: dict[str, Outcome] = {}
         reader = asyncio.StreamReader(limit=1 << 20)
         pipe = os.fdopen(self._answers, "rb")
@@ -83,7 +83,7 @@ class Run:
         return [answered.get(check.name) or self._unanswered(check, ended) for check in self._checks]
 
     async def _read(self, reader: asyncio.StreamReader, answered: dict[str, Outcome]) -> bool:
-        """Read answers until none is pending; return False if time ran out before the child ended."""
+        """Read answers until none is pending; return False if time ran out."""
         starved_s = 0.0  # read from /proc when the time is over, not for every answer
         while True:
             pending = [check.limit_s for check in self._checks if check.name not in answered]
@@ -108,7 +108,7 @@ class Run:
                 answered[message["check"]] = Outcome(host=self._host, **message)
 
     def _left_s(self, allowed_s: float) -> float:
-        """Return the rest of a limit, which the caller extends by the time that the checks waited for a core."""
+        """Return the rest of a limit, which includes the time without a core."""
         return min(allowed_s, self._stop_s) - (time.monotonic() - self._began)
 
     def _unanswered(self, check: Check, ended: bool) -> Outcome:
@@ -134,7 +134,7 @@ class Run:
         )
 
     def _kill(self) -> None:
-        """Kill the child without waiting for it: the shutdown of the node reports a process that survives KILL."""
+        """Kill the child without waiting; the node's shutdown reports survivors."""
         for kill in (os.killpg, os.kill):  # it may not have its own process group yet
             with suppress(ProcessLookupError):
                 kill(self._process, signal.SIGKILL)
@@ -143,7 +143,7 @@ class Run:
 
 
 def _run_in_child(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) -> None:
-    """Run all checks and write a line for each answer; return without waiting for a check that hangs."""
+    """Run all checks and write a line for each answer."""
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     lock = threading.Lock()
@@ -188,7 +188,7 @@ def _run_in_threads(tasks: deque[Callable[[], None]]) -> None:
 
 
 def gather_facts(settings: Settings, gpus: int) -> Facts:
-    """Return the facts that the cluster checks compare, without those of a driver that fails: a check reports it."""
+    """Return the facts for the cluster checks, without those of a driver that fails."""
     chosen = rails.choose(rdma.read_hcas()).ports
     lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines() if ":" in line)
     available = int(lines["MemAvailable"].split()[0]) << 10

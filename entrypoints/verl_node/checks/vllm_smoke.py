@@ -37,7 +37,7 @@ _CONFIG = {
 
 
 def main() -> int:
-    """Write FILE, one JSON object; vLLM's exceptions are not caught. The parent does not wait for the slow shutdown."""
+    """Write FILE, one JSON object. vLLM's exceptions are not caught."""
     gpus, file = int(sys.argv[1]), Path(sys.argv[2])
     if importlib.util.find_spec("verl") is not None:
         importlib.import_module("verl")  # also imports VERL_USE_EXTERNAL_MODULES, as in a worker
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def generate(vllm: Any, model: str, gpus: int) -> dict[str, Any]:
-    """Return the seconds of the start and of the generation, the number of tokens, and the number of GPUs."""
+    """Return the seconds of start and generation, and the numbers of tokens and GPUs."""
     tensor_parallel = max(size for size in (1, 2, 4, 8) if size <= max(1, gpus))
     began = time.monotonic()
     engine = vllm.LLM(

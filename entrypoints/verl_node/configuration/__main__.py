@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 from verl_node.configuration import check
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _printed(findings: list[Finding]) -> list[Finding]:
-    print(json.dumps({"findings": [finding.message() for finding in findings]}), flush=True)  # noqa: T201
+    print(json.dumps({"findings": [asdict(finding) for finding in findings]}), flush=True)  # noqa: T201
     return findings
 
 

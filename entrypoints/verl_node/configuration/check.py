@@ -20,12 +20,12 @@ _ROLES = "actor_rollout_ref"  # the key of verl's RL trainers; configurations of
 
 @dataclass(frozen=True)
 class Inspection:
-    """The findings, the resolved configuration (None if it cannot be composed), and verl's own validation."""
+    """Findings, the resolved configuration (None if composing failed), and verl's validation."""
 
     findings: list[Finding] = field(default_factory=list)
     config: Config | None = None
     verl_findings: Callable[[], list[Finding]] = list
-    """Imports verl, which takes seconds; skipped after errors, which it would mostly repeat in other words."""
+    """Imports verl, which takes seconds; skipped after errors."""
 
 
 def check_command(argv: Sequence[str], choices: Mapping[str, Sequence[str]], facts: Facts) -> Inspection:

@@ -16,7 +16,7 @@ TIMEOUT_S = 300.0  # 9 CPU seconds, but the packages may be on a cold file syste
 
 
 def argv(settings: Settings, training: Sequence[str], verl: str, file: Path) -> list[str]:
-    """Return the command that checks ``training``, and saves the configuration in ``file`` for prepare."""
+    """Return the command that checks ``training`` and saves its configuration in ``file``."""
     flags = ["--platform", settings.platform, "--verl", verl, "--save", str(file)]
     flags += ["--node-memory", str(settings.memory_bytes)] if settings.memory_bytes else []
     flags += ["--wandb"] if settings.logs_to_wandb else []

@@ -22,10 +22,10 @@ from verl_node.configuration.finding import Finding, error, errors, warning
 from verl_node.reporting.masking import beginning
 from verl_node.settings.overrides import Override, parse
 
-# Similarity (of difflib) from which an existing key is suggested for an unknown one; below it would be a guess.
+# Similarity (of difflib) from which an existing key is suggested for an unknown one.
 SIMILAR = 0.75
 MOVED = 0.3  # similarity of the parents for a key with the same name elsewhere
-# Similarity from which an added key (+) is reported as a typo of an existing one: it may be intended.
+# Similarity from which an added key (+) is reported as a typo.
 TYPO = 0.93
 # Names of integers: verl's defaults are also 0 and 1 for many values that may have a fraction.
 COUNTS = re.compile(r"(^|\.)n$|(size|len|length|per_gpu|freq|steps|epochs|nnodes|per_node|workers|seqs|turns)$")
@@ -101,7 +101,7 @@ def _defaults(source: Source, groups: tuple[str, ...]) -> Any:
 
 
 def resolve(config: Any) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the configuration with interpolations resolved, or an error for the value that cannot be resolved."""
+    """Return the values with interpolations resolved, or an error."""
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as failure:
@@ -112,7 +112,7 @@ def resolve(config: Any) -> tuple[dict[str, Any], list[Finding]]:
 
 
 def nearest(key: str, known: Sequence[str], similar: float = SIMILAR) -> str:
-    """Return the most likely intended key, a typo or the same name elsewhere; empty if none is similar."""
+    """Return the most similar key, a typo or the same name elsewhere; empty for none."""
     parent, _, leaf = key.rpartition(".")
     scores = {}
     for other in known:
@@ -140,7 +140,7 @@ def _is_group(source: Source, override: Override) -> bool:
 
 
 def _key_findings(override: Override, defaults: Any, known: Sequence[str], source: Source) -> Iterator[Finding]:
-    """Check that the trainer has the key; Hydra itself would only print that it is not in the struct."""
+    """Check that the trainer has the key, with a clearer message than Hydra's."""
     key = override.key
     if _is_group(source, override) or key.startswith("hydra.") or override.mark == "++":
         return

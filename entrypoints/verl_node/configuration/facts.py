@@ -1,4 +1,4 @@
-"""Facts for the rules: the composed configuration, the job, and its model and data as far as they are on this node."""
+"""Facts for the rules: the composed configuration, the job, its model and its data."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Config:
         return isinstance(values, Mapping) and name in values
 
     def count(self, key: str, default: int = 0) -> int:
-        """Return the value if it is an integer, else ``default``: another rule reports any other value."""
+        """Return the value if it is an integer, else ``default``."""
         value = self.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
     def size(self, key: str) -> int:
-        """Return the value if it is at least 1, else 1, which divides everything: sizes.py reports smaller ones."""
+        """Return the value if it is at least 1, else 1; sizes.py reports smaller ones."""
         return max(1, self.count(key, 1))
 
     def on(self, key: str) -> bool:
@@ -149,14 +149,14 @@ def _positions(text: Any) -> int | None:
 
 
 def _kv_bytes(text: Any, kv_heads: int, size: int) -> int:
-    """Return the bytes of a token in all layers; multi-head latent attention has one compressed vector in each."""
+    """Return a token's bytes in all layers; latent attention has one vector per layer."""
     latent = getattr(text, "kv_lora_rank", None)
     numbers = latent + text.qk_rope_head_dim if latent else 2 * kv_heads * size
     return int(numbers * text.num_hidden_layers * _CACHE_BYTES)
 
 
 def model_folder(name: str) -> Path | None:
-    """Return the folder of a model on this node with a valid config.json, by path or by a hub's name in HF_HOME."""
+    """Return the local folder of a model with a valid config.json, by path or hub name."""
     if name.startswith("/"):
         try:
             json.loads((Path(name) / "config.json").read_bytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from verl_node.errors import BadTrainingConfig
 
@@ -18,10 +18,6 @@ class Finding:
     key: str
     cause: str
     fix: str = ""
-
-    def message(self) -> dict[str, str]:
-        """Return its fields as JSON-compatible values."""
-        return asdict(self)
 
     def sentence(self) -> str:
         """Return it as one line."""

@@ -78,7 +78,7 @@ def _skip_model_files() -> None:
 
 
 def _trainer_validation() -> Callable[[Any, bool, bool], None] | None:
-    """Return verl's validation: a function since 0.5, before that a method that reads three attributes of a trainer."""
+    """Return verl's validation: a function since 0.5, before that a method of the trainer."""
     from verl.utils import config as utilities
 
     function = getattr(utilities, "validate_config", None)

@@ -41,13 +41,13 @@ def choose(
 
 
 def _first_failure(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:
-    """Return the first failure, preferably one after which its program did not continue; None for the verdict."""
+    """Return the first failure, preferably a final one; None for the verdict."""
     final = [hit for hit in hits if not first_failure.is_passing(hit)]
     return _first_cause(final, verdict, failed=failed) or _first_cause(hits, verdict, failed=failed)
 
 
 def _first_cause(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:
-    """Return the first cause, preferably in the main logs, else the first hit of a lower level; None for the verdict."""
+    """Return the first cause, else the first hit of a lower level; None for the verdict."""
     main = [hit for hit in hits if hit.log.main]
     found = _first(main, "cause") or _first(hits, "cause")
     if found or (verdict and not verdict.of_training):
@@ -60,7 +60,7 @@ def _first_cause(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) 
 
 
 def _first(hits: Sequence[Hit], level: str) -> Hit | None:
-    """Return the first hit by position within a file and by time between files; hits without a time come last."""
+    """Return the first hit, by position in a file and by time between files."""
     of_level = [hit for hit in hits if (hit.rule.level if hit.rule else "general") == level]
     firsts: dict[str, Hit] = {}
     for hit in sorted(of_level, key=lambda hit: hit.offset):

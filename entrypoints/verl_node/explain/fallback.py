@@ -54,7 +54,7 @@ def explain_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: boo
 
 
 def _last_lines(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Explanation]:
-    """Yield possible reasons of a failed job, likeliest first: the last error messages of its logs, or their ends."""
+    """Yield possible reasons, likeliest first: last error messages, or ends of logs."""
     tails = [(log, recovery.tail(log.path)) for log in logs if log.main]
     for log, tail in tails:
         if (hit := _final_hit(log, tail, recovery.last_errors(tail), sure=True)) is not None:

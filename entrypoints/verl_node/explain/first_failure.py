@@ -19,7 +19,7 @@ from verl_node.explain.logs.scan import Hit
 FILE = Path(__file__).parent / "first_failure.yaml"
 AFTER_BYTES = 64 << 10
 FEW = 3
-"""Ordinary lines that may follow a fatal line: the rest of its message, and lines of other processes."""
+"""Ordinary lines that may follow a fatal line."""
 _LONGEST = 1000
 _INFO = re.compile(rb"(?<![=\w])(?:INFO|DEBUG)\b|\[[\d: ,.-]+ [ID] \d|^\W*[ID]\d{4} ")
 _WARNING = re.compile(
@@ -56,7 +56,7 @@ def bad_end_pattern(*, restarted: bool = False) -> re.Pattern[bytes]:
 
 
 def find_bad_end(text: bytes) -> re.Match[bytes] | None:
-    """Return the first line of a log's end about a process that ended badly and was not restarted."""
+    """Return the first line about a process that ended badly and was not restarted."""
     found = bad_end_pattern().search(text)
     restarts = list(bad_end_pattern(restarted=True).finditer(text))
     if restarts and _continues(text[restarts[-1].end() :]):
@@ -65,7 +65,7 @@ def find_bad_end(text: bytes) -> re.Match[bytes] | None:
 
 
 def find_restart(text: bytes) -> int | None:
-    """Return the offset of the last restart of a process, None without one or with a bad end after it."""
+    """Return the offset of the last restart, None if a bad end follows."""
     restarts = list(bad_end_pattern(restarted=True).finditer(text))
     if not restarts or bad_end_pattern().search(text, restarts[-1].end()):
         return None
@@ -106,7 +106,7 @@ def is_fatal(hit: Hit) -> bool:
 
 
 def is_passing(hit: Hit) -> bool:
-    """Return whether a line is information, a warning or a logged exception, after which its program continued."""
+    """Return whether a program continued after an information, warning or logged exception."""
     if (record := _Traceback.read(hit)) is not None:
         return record.handled
     head = hit.line[:_LONGEST]
@@ -123,7 +123,7 @@ class _Traceback:
 
     @classmethod
     def read(cls, hit: Hit) -> _Traceback | None:
-        """Return the traceback that ends with a hit, None without one or for one that was logged below error level."""
+        """Return the traceback that ends with a hit, None without one or below error level."""
         message = lines.without_prefix(hit.line)
         prefix = hit.line[: len(hit.line) - len(message)]
         if not tracebacks.is_exception(message) or _INFO.search(prefix) or _WARNING.search(prefix):
@@ -138,7 +138,7 @@ class _Traceback:
 
 
 def _logged(text: bytes, head: int) -> bool:
-    """Return whether a logger's record precedes a traceback's head, or the first head of a chain."""
+    """Return whether a logger's record precedes a traceback's head or chain."""
     above = text[:head].rstrip().rpartition(b"\n")
     while above[2].endswith(_CHAINED):
         head = above[0].rfind(_HEAD)

@@ -122,7 +122,7 @@ def host(hit: Hit, hosts: Mapping[str, str]) -> str:
 
 
 def number(hit: Hit) -> int:
-    """Return the line's number from 1, or 0 far down in a large file, where counting takes as long as reading."""
+    """Return the line's number from 1, or 0 far down in a large file."""
     count, left = 1, hit.offset
     if left > _MAX_COUNTED_BYTES:
         return 0

@@ -52,7 +52,7 @@ def match_exception(line: bytes, traceback: Sequence[str]) -> Match | None:
 
 
 def match_tail(tail: bytes, *, ended_badly: bool) -> Iterator[tuple[re.Match[bytes], Match]]:
-    """Yield lines of a log's end that are errors of a launcher or a library without an exception, surest first."""
+    """Yield lines of a log's end with a launcher's or a library's error, surest first."""
     for part in _parts("refusal", *(["line"] if ended_badly else [])):
         for found in _LINE.finditer(tail):
             if part.pattern.search(_text(found[0])):
@@ -81,7 +81,7 @@ def _search(way: str, text: str, evidence: str) -> Iterator[Match]:
 
 
 def _match_calls(calls: Sequence[tracebacks.Frame]) -> Iterator[Match]:
-    """Match the calls from the innermost outwards, but not the callers of code outside of installed packages."""
+    """Match the calls from the innermost outwards, but no callers of the user's code."""
     innermost = next((call for call in reversed(calls) if not call.in_standard_library), None)
     for call in reversed(calls):
         where = f"{call.path} in {call.function}"
@@ -93,14 +93,14 @@ def _match_calls(calls: Sequence[tracebacks.Frame]) -> Iterator[Match]:
 
 
 def _imported(calls: Sequence[tracebacks.Frame]) -> str:
-    """Return the module that another one was importing, empty for none; the main program does not count."""
+    """Return the module that was being imported by another one, empty for none."""
     others = [call for call in calls if not call.in_standard_library]
     imported = [call.path for call in others[1:] if call.function == "<module>" and call.path != others[0].path]
     return imported[-1] if imported else ""
 
 
 def _writer(line: bytes, traceback: Sequence[str]) -> str:
-    """Return the process that wrote the line, and the method of the Ray actor that raised the exception."""
+    """Return the process that wrote the line, and the method of the Ray actor."""
     methods = [found[0] for found in map(_METHOD.search, traceback) if found]
     return f"{lines.writer(line).decode('utf-8', 'replace').strip()} {methods[-1] if methods else ''}".strip()
 

@@ -52,7 +52,7 @@ def compute(torch: Any) -> dict[str, Any]:
 
 
 def reduce(torch: Any) -> dict[str, Any]:
-    """Sum a tensor over all GPUs by NCCL or RCCL; return ``gbps``, nccl-tests' bus bandwidth, and ``right``."""
+    """Sum a tensor over all GPUs; return ``gbps``, nccl-tests' bus bandwidth, and ``right``."""
     count = torch.cuda.device_count()
     with tempfile.NamedTemporaryFile() as meeting:
         context = torch.multiprocessing.get_context("spawn")

@@ -27,7 +27,7 @@ class Platform:
     control: tuple[str, ...]
     """Devices without which no GPU can be used."""
     masks: tuple[tuple[Version, str], ...]
-    """The mask that Ray sets in a worker and reads at its start, each with its first version of Ray; newest first."""
+    """Ray's mask for workers, by the first version of Ray that uses it; newest first."""
     declared_gpus: int
     """Number of GPUs of a node if neither the settings nor devices give one."""
     open_files: int
@@ -39,7 +39,7 @@ class Platform:
     """RDMA registers GPU buffers as locked memory ("ibv_reg_mr … Cannot allocate memory", nccl-tests#206)."""
 
     use_files: tuple[str, ...] = ()
-    """Patterns of the driver's files with a GPU's use in percent and its used memory in bytes, in one folder."""
+    """Patterns of the driver's files, in one folder: use in percent, used memory in bytes."""
     use_command: tuple[str, ...] = ()
     """Command that prints a line per GPU: UUID, use in percent, used memory in MiB."""
     memory_files: str = ""
@@ -50,13 +50,13 @@ class Platform:
     """Whether AMD's compute driver decides which device nodes are GPUs."""
 
     def visible_devices(self) -> list[str]:
-        """Return the device nodes of the GPUs on this node; of AMD's, those that its compute driver lists as GPUs."""
+        """Return the device nodes of GPUs; of AMD's, those that the compute driver lists."""
         shown = [path for path in sorted(glob(self.devices)) if not _masked(path)] if self.devices else []
         gpus = kfd_architectures() if shown and self.uses_kfd else {}
         return [device for device in shown if Path(device).name in gpus] or shown
 
     def usable_devices(self) -> list[str]:
-        """Return those that this process can open; a device cgroup (Slurm's ConstrainDevices) closes the others."""
+        """Return those that this process can open; a device cgroup closes the others."""
         return [device for device in self.visible_devices() if os.access(device, os.R_OK | os.W_OK)]
 
     def mask(self, ray: Version) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from verl_node.gpu import platforms
 
 MIB = 1 << 20
-# Reasons for lower clocks that are faults of the machine; a power cap or an idle GPU is not a fault.
+# Reasons for lower clocks that are faults; a power cap or an idle GPU is not.
 SLOW = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 _FIELDS = (
     "index",
@@ -35,7 +35,7 @@ _RAS = ("umc", "sdma", "gfx", "mmhub", "xgmi_wafl")
 
 @dataclass(frozen=True)
 class GpuState:
-    """One GPU as its driver reports it; sizes in bytes, ``uncorrected`` errors since the driver was loaded."""
+    """State of a GPU; sizes in bytes, ``uncorrected`` errors since the driver was loaded."""
 
     name: str
     model: str

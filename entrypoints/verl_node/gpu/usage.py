@@ -19,7 +19,7 @@ Gpu = dict[str, Optional[int]]
 
 
 class Watch:
-    """Samples of GPU usage over a step: drivers report the last second at most, and GPUs are idle when verl logs."""
+    """Samples of GPU usage over a step; drivers report only the last second."""
 
     def __init__(self, read: Callable[[], list[Gpu]]) -> None:
         self._read = read
@@ -33,7 +33,7 @@ class Watch:
             await self._sample()
 
     async def since(self) -> list[Gpu]:
-        """Return the mean use and the maximum memory of each GPU since the last call, including a sample now."""
+        """Return mean use and maximum memory of each GPU since the last call."""
         await self._sample()
         samples, self._samples = self._samples, []
         return _summary(samples)
@@ -101,7 +101,7 @@ def _parse(output: str) -> list[tuple[str, Gpu]]:
 
 
 def _summary(samples: Sequence[list[Gpu]]) -> list[Gpu]:
-    """Return mean use and maximum memory of each GPU, without one that is missing from a sample (a lost GPU)."""
+    """Return mean use and maximum memory of each GPU that is in all samples."""
     found: list[Gpu] = []
     for of_gpu in zip(*samples):
         percents = [gpu["utilisation_percent"] for gpu in of_gpu if gpu["utilisation_percent"] is not None]

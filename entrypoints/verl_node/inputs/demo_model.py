@@ -1,4 +1,4 @@
-"""Makes the demo's tiny Qwen2, with its tokenizer and a short fine-tuning, so that rewards are not all zero.
+"""Makes the demo's tiny Qwen2, fine-tuned so that rewards are not all zero.
 
 Imports torch; only `verl_node.prepare` imports this module.
 """
@@ -13,7 +13,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from verl_node.inputs.data import demo, gsm8k
+from verl_node.inputs.data import demo
+from verl_node.inputs.data import rows as data_rows
 
 REVISION = "qwen2-tiny-1"  # increase it when the model changes: copies on disk are then made again
 
@@ -77,7 +78,7 @@ def _configuration() -> Qwen2Config:
 
 def _conversations(split: str) -> list[tuple[str, str]]:
     """Return question and answer of every row of a split."""
-    rows = gsm8k.rows(split, demo.raw_rows(split))
+    rows = data_rows.gsm8k(split, demo.raw_rows(split))
     return [(row["prompt"][0]["content"], row["extra_info"]["answer"]) for row in rows]
 
 

@@ -19,12 +19,12 @@ def endpoint() -> str:
 
 
 def data_set(repository: str, folder: str) -> Path:
-    """Return the copy in HF_HOME of a folder of a data set's repository. Raises InputUnavailable."""
+    """Return the copy in HF_HOME of a data set's folder. Raises InputUnavailable."""
     return _snapshot(repository, "dataset", allow=[f"{folder}/*"])
 
 
 def model(repository: str) -> Path:
-    """Return the copy in HF_HOME of a model, without other frameworks' weights. Raises InputUnavailable."""
+    """Return the copy in HF_HOME of a model. Raises InputUnavailable."""
     return _snapshot(repository, "model", ignore=_NOT_NEEDED)
 
 
@@ -69,7 +69,7 @@ def _snapshot(repository: str, kind: str, *, allow: list[str] | None = None, ign
 
 
 def _unreachable() -> str:
-    """Return why the hub cannot be used, or nothing, after at most ANSWER_TIMEOUT_S; the library would retry longer."""
+    """Return why the hub cannot be used, or nothing, after at most ANSWER_TIMEOUT_S."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         return "HF_HUB_OFFLINE is set"
     import urllib.error  # late: it would cost the supervisor a megabyte

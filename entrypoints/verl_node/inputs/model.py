@@ -13,7 +13,7 @@ DEMO = "demo:qwen2-tiny"
 
 
 def path(model: str, data_dir: Path) -> str:
-    """Return the path for verl: a folder, or the hub name, which it finds in HF_HOME without the network."""
+    """Return the path for verl: a folder, or the hub name of a model in HF_HOME."""
     return str(data_dir / "models" / "qwen2-tiny") if model == DEMO else model
 
 

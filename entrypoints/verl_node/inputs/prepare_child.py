@@ -14,7 +14,7 @@ from verl_node.supervision.waiting import Deadline, within
 
 
 async def run(argv: Sequence[str], env: Mapping[str, str], *, journal: Journal, deadline: Deadline) -> None:
-    """Prepare this node. Raises the reported error, or InputUnavailable if the process died or took too long."""
+    """Prepare this node. Raises the reported error, or InputUnavailable."""
     failure: dict[str, Any] = {}
 
     def read_line(line: str) -> None:

@@ -40,7 +40,7 @@ def own(head: str = "", hosts: Iterable[str] = ()) -> str:
 
 
 def leads_here(name: str) -> str:
-    """Return the address if a name (not an address) resolves to this node itself, else an empty string."""
+    """Return the address if a name resolves to this node itself, else an empty string."""
     found = _resolve(name)[:1]
     return found[0] if found and found[0] != name and _is_ours(found[0]) else ""
 
@@ -78,7 +78,7 @@ def answers(host: str, port: int) -> bool:
 
 
 def listener(port: int, proc: Path = Path("/proc")) -> str:
-    """Return a sentence, after a blank, with the account that listens on a port of this machine; empty if none does."""
+    """Return a sentence, after a blank, with the account that listens on a port; empty for none."""
     for table in ("net/tcp", "net/tcp6"):
         with suppress(OSError):
             for row in (proc / table).read_text().splitlines()[1:]:
@@ -107,7 +107,7 @@ def _loopback(candidate: str) -> bool:
 
 
 def _source(target: str) -> str:
-    """Return the source address of the route to an address; empty without a route, or for a route to this node."""
+    """Return the source address of the route to another node; empty without one."""
     with socket.socket(_family(target), socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((target, 9))  # a datagram socket sends nothing on connect
@@ -131,12 +131,12 @@ def _is_ours(candidate: str) -> bool:
 
 
 def interface_by_address() -> dict[str, str]:
-    """Return the interface of every address of this network namespace; an interface may have several addresses."""
+    """Return the interface of every address of this network namespace."""
     return {**dict(_ipv4_addresses()), **dict(_ipv6_addresses(IF_INET6))}
 
 
 def interface_of(address: str, interfaces: Mapping[str, str]) -> str:
-    """Return the interface that has an address, empty if none has it; IPv6 is compared as a number."""
+    """Return the interface with an address, empty for none; IPv6 is compared as a number."""
     try:
         number = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -157,7 +157,7 @@ def _ipv4_addresses() -> Iterator[tuple[str, str]]:
 
 
 def _ipv6_addresses(file: Path) -> Iterator[tuple[str, str]]:
-    """A line is address, index, prefix length, scope, flags, name; a kernel without IPv6 does not have the file."""
+    """A line is address, index, prefix length, scope, flags, name; no file without IPv6."""
     if file.exists():
         for line in file.read_text().splitlines():
             address, *_, name = line.split()

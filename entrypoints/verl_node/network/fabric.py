@@ -45,11 +45,11 @@ class Fabric:
     notes: tuple[str, ...] = ()
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables to set; those set by the user, the profile or the platform are kept."""
+        """Return the variables to set, without those that are set already."""
         return {choice.name: choice.value for choice in self.choices if choice.value and not environ.get(choice.name)}
 
     def lines(self, environ: Mapping[str, str]) -> list[str]:
-        """Return each variable with its value and reason, then the ports that were left out, and the notes."""
+        """Return lines with the variables and reasons, the ports left out, and the notes."""
         lines = [_line(choice, environ.get(choice.name, "")) for choice in self.choices]
         lines += [f"# left out: {port}, {why}" for port, why in self.left_out]
         return lines + [f"# {note}" for note in self.notes]
@@ -90,7 +90,7 @@ def discover(
 
 
 def find_plugin(root: Path, libraries: str) -> str:
-    """Return the first NCCL or RCCL plugin on LD_LIBRARY_PATH and in the installers' folders, empty for none."""
+    """Return the first plugin on LD_LIBRARY_PATH and in the installers' folders, empty for none."""
     for folder in [*filter(None, libraries.split(os.pathsep)), *_PLUGIN_FOLDERS]:
         for plugin in _PLUGINS:
             if (root / folder.lstrip("/") / plugin).exists():

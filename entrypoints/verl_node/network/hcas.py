@@ -16,7 +16,7 @@ _ROCE_V2 = "RoCE v2"
 
 @dataclass(frozen=True)
 class Port:
-    """One port of an RDMA device; ``card`` is its PCI path, ``interfaces`` all those of this network namespace."""
+    """One port of an RDMA device; ``card`` is its PCI path, ``interfaces`` all of the namespace."""
 
     hca: str
     number: int
@@ -82,7 +82,7 @@ class Hcas:
 
 
 def read(root: Path = Path("/")) -> Hcas:
-    """Read /sys, which in a container has every device of the host, also those that were not passed in."""
+    """Read /sys, which has every device of the host, even in a container."""
     sys = root / "sys"
     folder = sys / "class" / "infiniband"
     interfaces = frozenset(_names(sys / "class" / "net"))

@@ -71,7 +71,7 @@ def _has_address(port: Port) -> bool:
 
 
 def beside_gpu(port: Port, hcas: Hcas) -> bool:
-    """Whether a GPU is on the same PCIe switch, so that buffers are copied without passing the CPU."""
+    """Whether a GPU is on the same PCIe switch, so that copies bypass the CPU."""
     return any(_shared(port.card, gpu) >= _SWITCHED for gpu in hcas.gpus)
 
 

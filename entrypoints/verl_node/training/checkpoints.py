@@ -74,7 +74,7 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _latest(folder: Path) -> int | None:
-    """Return the last step that the trainer recorded; None without a record, or with an incomplete one."""
+    """Return the last step that the trainer recorded; None without a valid record."""
     try:
         return int(files.read(folder / LATEST))
     except (FileNotFoundError, ValueError):
@@ -102,7 +102,7 @@ def _problem(path: Path) -> str | None:
 
 
 def _missing_rank(shards: list[Path]) -> str | None:
-    """Return a sentence about a missing shard: model, optim and extra_state each have one of every rank."""
+    """Return a sentence about a shard that is missing for a rank."""
     families: dict[tuple[Path, str, int], set[int]] = {}
     for shard in shards:
         if match := _RANKED.fullmatch(shard.name):
@@ -122,7 +122,7 @@ def _has_metadata(folder: Path) -> bool:
 
 
 def _complete(path: Path) -> bool:
-    """torch.save's files are zip archives with their directory at the end, which has the offset of the last entry."""
+    """Check torch.save's zip archive by the directory at its end."""
     if path.suffix == ".distcp":
         return path.stat().st_size > 0
     if path.suffix != ".pt":

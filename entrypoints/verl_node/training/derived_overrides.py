@@ -27,7 +27,7 @@ def job_overrides(
     data: list[str],
     models: Mapping[str, str],
 ) -> Iterator[Override]:
-    """Yield the overrides that the job determines; a user's override may only repeat those of the allocation."""
+    """Yield the overrides that the job determines."""
     yield Override("", "trainer.nnodes", str(nodes))
     yield Override("", "trainer.n_gpus_per_node", str(gpus_per_node))
     yield Override("", CHECKPOINTS_KEY, literal(str(checkpoints)))
@@ -81,7 +81,7 @@ def model(override: Override | None, default: str | None) -> str | None:
 
 
 def logger(requested: Override | None, *, file_log: bool, without: tuple[str, ...]) -> Override:
-    """Return the loggers: always console, file if the release has it, then the requested ones except ``without``."""
+    """Return console, file if the release has it, then the requested loggers except ``without``."""
     others = [name for name in as_list(requested) if name not in ("console", "file", *without)] if requested else []
     return Override("", LOGGER_KEY, literal(["console", *(["file"] if file_log else []), *others]))
 
@@ -98,7 +98,7 @@ def check_allocation(given: Mapping[str, Override], nodes: int, gpus_per_node: i
 
 
 def check_paths(merged: Mapping[str, Override]) -> None:
-    """Raise BadTrainingConfig for a relative path of data or checkpoints: workers run in other folders."""
+    """Raise BadTrainingConfig for a relative path: workers run in other folders."""
     for key in merged.keys() & {*FILE_KEYS, CHECKPOINTS_KEY}:
         for path in as_list(merged[key]):
             if not re.match(r"/|[a-z0-9]+://", path):

@@ -61,7 +61,7 @@ class MetricsWriter:
             _log_failure(error)
 
     async def _write_new(self) -> None:
-        """Write new records; they count as written only at the end, since reading the GPUs may be cancelled."""
+        """Write new records; reading the GPUs may be cancelled before they count as written."""
         records, offset = list(self._from_console), self._offset
         if self._file_log is not None:
             records, offset = new_records(self._file_log, offset)
@@ -116,7 +116,7 @@ def file_record(line: str | bytes) -> Record:
 
 
 def console_record(line: str) -> Record | None:
-    """Parse a step line of verl's console logger, for releases without a file logger; None for any other line."""
+    """Parse a step line of verl's console logger; None for any other line."""
     found = _CONSOLE_STEP.search(line)
     if not found:
         return None

@@ -51,7 +51,7 @@ class Training:
 
 
 def load(path: Path) -> Recipe:
-    """Read a recipe. Raises BadTrainingConfig if the file is missing, is not YAML, or has other fields."""
+    """Read a recipe. Raises BadTrainingConfig for a missing or invalid file."""
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
@@ -144,7 +144,7 @@ def make_training(
 
 
 def _translated(release: releases.Release, overrides: Iterable[Override]) -> list[Override]:
-    """Return the overrides with this release's keys. Raises BadTrainingConfig with all keys that it does not have."""
+    """Return the overrides with this release's keys. Raises BadTrainingConfig."""
     translated, errors = [], []
     for override in overrides:
         try:
@@ -173,7 +173,7 @@ def _notes(from_recipe: Mapping[str, Override], release: releases.Release, witho
 
 
 def prepare_argv(training: Training, data_dir: Path, source: Path | None) -> list[str]:
-    """Return the command that makes or downloads the inputs of ``training`` on a node (see `verl_node.prepare`)."""
+    """Return the command that prepares the inputs of ``training`` on a node."""
     argv = ["python3", "-m", "verl_node.prepare", "--data-dir", str(data_dir)]
     argv += ["--source", str(source)] if source else []
     for flag, names in (("--dataset", training.datasets), ("--file", training.files), ("--model", training.models)):

@@ -64,7 +64,7 @@ def _notes(found: Newest) -> list[str]:
 
 
 def _set_aside(folder: Path, found: Newest, attempt: int) -> list[str]:
-    """Rename torn checkpoints, and correct the trainer's record of the latest one; return a sentence per failure."""
+    """Rename torn checkpoints, correct the trainer's record; return a sentence per failure."""
     problems = []
     for path in found.torn:
         aside = path.with_name(f"{path.name}.torn-{attempt}")

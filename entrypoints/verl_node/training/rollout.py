@@ -35,12 +35,12 @@ class RolloutImport:
         self._env: Mapping[str, str] = {}
 
     def begin(self, arguments: Sequence[str], env: Mapping[str, str]) -> None:
-        """Start the import of a rollout (see `arguments_of`) in the training's environment; without arguments, none."""
+        """Start the import of a rollout (see `arguments_of`), if there is one."""
         self._arguments, self._env = list(arguments), env
         self._begun.set()
 
     async def watch(self) -> None:
-        """Import it. Raises InputUnavailable for a module that cannot be imported; any other failure is logged."""
+        """Import it. Raises InputUnavailable for a missing module; other failures are logged."""
         await self._begun.wait()
         if not self._arguments:
             return
@@ -85,7 +85,7 @@ class RolloutImport:
 
 
 def _answer(line: str) -> dict[str, Any] | None:
-    """Parse an answer of `verl_node.training.rollout_import`; None for any other line, such as a library's JSON."""
+    """Parse an answer of `verl_node.training.rollout_import`; None for any other line."""
     if not line.startswith('{"rollout"'):
         return None
     try:

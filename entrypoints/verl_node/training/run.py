@@ -87,7 +87,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
 
 
 def _expires(settings: Settings) -> float | None:
-    """Return the deadline for a checkpoint: an end by TERM takes seconds, of which launch.sh needs some."""
+    """Return the deadline for a checkpoint, before the seconds of launch.sh's shutdown."""
     end = settings.allocation.end_time
     return None if end is None else end - _ENDING_S
 

@@ -27,7 +27,7 @@ def home(settings: Settings) -> Path:
 
 @check("hf-cache")
 def cache_is_one_place(settings: Settings, gpus: int) -> Result:
-    """TRANSFORMERS_CACHE and HF_HUB_CACHE are HF_HOME/hub: with another value models are downloaded twice."""
+    """TRANSFORMERS_CACHE and HF_HUB_CACHE are HF_HOME/hub, so models are downloaded once."""
     hub = home(settings) / "hub"
     for name in ("TRANSFORMERS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         given = settings.environ.get(name, "")
@@ -58,7 +58,7 @@ def cache_is_writable(settings: Settings, gpus: int) -> Result:
 
 @check("hf-cache", limit_s=_LIMIT_S)
 def cache_has_locks(settings: Settings, gpus: int) -> Result:
-    """flock works in HF_HOME: huggingface_hub locks each file that it downloads; some Lustre and NFS mounts cannot."""
+    """flock works in HF_HOME, for downloads; some Lustre and NFS mounts do not support it."""
     folder = next((path for path in (home(settings), *home(settings).parents) if path.is_dir()), Path("/"))
     if not os.access(folder, os.W_OK):
         return OK  # cache_is_writable reports it

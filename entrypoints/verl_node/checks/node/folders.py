@@ -24,7 +24,7 @@ def run_directory_is_writable(settings: Settings, gpus: int) -> Result:
 
 @check("hf-cache", limit_s=10)
 def home_is_writable(settings: Settings, gpus: int) -> Result:
-    """HOME is writable, for caches of Hugging Face, Triton and wandb; it is / for a user without an account."""
+    """HOME is writable, for caches of Hugging Face, Triton and wandb."""
     return _writable(settings.home, "Give the container a HOME that it can write (-e HOME=…).")
 
 
@@ -47,7 +47,7 @@ def _writable(folder: Path, fix: str) -> Result:
 
 @check("debug-logs", severity="warn")
 def run_directory_is_shared(settings: Settings, gpus: int) -> Result:
-    """A worker sees the files of launch.sh in the run directory, so all nodes write checkpoints to the same folder."""
+    """A worker sees launch.sh's files in the run directory, so all nodes share checkpoints."""
     folder = settings.run_dir
     if folder is None or not settings.joins or settings.by_hand or (folder / "overrides").exists():
         return OK
@@ -61,7 +61,7 @@ def run_directory_is_shared(settings: Settings, gpus: int) -> Result:
 
 @check("slurm-container", threshold=0.125)
 def folders_have_room(settings: Settings, gpus: int, least_gib: float) -> Result:
-    """The temporary folder, the run directory and HOME have space and inodes; a short job writes 64 MiB of logs."""
+    """The temporary folder, the run directory and HOME have space and inodes for a job's logs."""
     folders = [settings.ray_temp_dir.parent, settings.run_dir, settings.home]
     for folder in filter(None, folders):
         found = shortage(folder, least_gib)
@@ -71,7 +71,7 @@ def folders_have_room(settings: Settings, gpus: int, least_gib: float) -> Result
 
 
 def shortage(folder: Path, least_gib: float) -> str:
-    """Return a sentence if a folder is short of space or inodes; empty if both suffice or are unknown."""
+    """Return a sentence if a folder is short of space or inodes, else an empty string."""
     existing = next((path for path in (folder, *folder.parents) if path.exists()), None)
     if existing is None:
         return ""

@@ -36,7 +36,7 @@ _LINK_GBPS, _LINK_GBPS_BLACKWELL = 25.0, 50.0
 
 @check("slurm-container", limit_s=LIMIT_S, threshold=0.8, deep=True)
 def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
-    """Every GPU multiplies matrices correctly, and about as fast as the node's fastest GPU and as its model's peak."""
+    """Every GPU multiplies matrices correctly, near the speed of the fastest one and of its model."""
     if not gpu_checks.job_has_gpus(settings, gpus):
         return IDLE
     figures = _benchmark("compute")
@@ -57,7 +57,7 @@ def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
 
 @check("nccl", limit_s=LIMIT_S, threshold=0.4, deep=True)
 def gpus_sum_together(settings: Settings, gpus: int, least: float) -> Result:
-    """NCCL or RCCL sums a tensor over all GPUs of the node, correctly, and at the speed of their NVLink."""
+    """NCCL or RCCL sums a tensor over all GPUs correctly, at the speed of their NVLink."""
     if not gpu_checks.job_has_gpus(settings, gpus) or gpus < 2:
         return IDLE
     figures = _benchmark("reduce")
@@ -75,7 +75,7 @@ def gpus_sum_together(settings: Settings, gpus: int, least: float) -> Result:
 
 
 def _gpu_model(settings: Settings, gpus: int) -> str:
-    """Return the model of the job's first GPU, empty if the driver does not answer, which another check reports."""
+    """Return the model of the job's first GPU, empty if the driver does not answer."""
     try:
         return next((gpu.model for gpu in gpu_checks.job_gpus(settings, gpus)), "")
     except status.NoAnswer:
@@ -97,7 +97,7 @@ def peak_tflops(model: str) -> float | None:
 
 
 def nvlink_gbps(topology: str, model: str) -> float | None:
-    """Return the bandwidth of the slowest pair, from `nvidia-smi topo -m`; None if a pair has no NVLink."""
+    """Return the bandwidth of the slowest pair in `nvidia-smi topo -m`; None without NVLink."""
     rows = [line.split() for line in re.sub(r"\x1b\[\d*m", "", topology).splitlines()]
     gpus = [row[1:] for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and "X" in row]
     pairs = [link for row in gpus for link in row[: len(gpus)] if link != "X"]

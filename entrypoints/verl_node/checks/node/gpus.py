@@ -43,7 +43,7 @@ def job_has_gpus(settings: Settings, gpus: int) -> bool:
 
 
 def _needs_gpus(run: Callable[..., Result]) -> Callable[..., Result]:
-    """Skip a check if the job has no GPUs or the driver does not answer, which `driver_answers` reports."""
+    """Skip a check without GPUs or an answer of the driver, which `driver_answers` reports."""
 
     @wraps(run)
     def run_with_gpus(settings: Settings, gpus: int, *threshold: float) -> Result:
@@ -59,7 +59,7 @@ def _needs_gpus(run: Callable[..., Result]) -> Callable[..., Result]:
 
 @check("slurm-container", group="devices")
 def gpus_are_visible(settings: Settings, gpus: int) -> Result:
-    """This account can use as many devices as the job has GPUs; the platform cpu only declares its GPUs.
+    """This account can open as many devices as the job has GPUs.
 
     More devices may be visible: Slurm's device cgroup closes those of other jobs and leaves their nodes in place.
     """
@@ -105,7 +105,7 @@ def driver_answers(settings: Settings, gpus: int) -> Result:
 @check("vllm", threshold=2.0, limit_s=TIMEOUT_S)
 @_needs_gpus
 def memory_is_free(settings: Settings, gpus: int, most_gib: float) -> Result:
-    """No other process holds memory of the job's GPUs: vLLM measures free memory at its start, and fails later."""
+    """No other process holds memory of the job's GPUs, which makes vLLM fail."""
     busy = [gpu for gpu in job_gpus(settings, gpus) if gpu.used > most_gib * GIB]
     if not busy:
         return OK
@@ -121,7 +121,7 @@ def memory_is_free(settings: Settings, gpus: int, most_gib: float) -> Result:
 @check("slurm-container", threshold=0.0, limit_s=TIMEOUT_S)
 @_needs_gpus
 def memory_is_sound(settings: Settings, gpus: int, most: float) -> Result:
-    """No uncorrected memory errors (ECC, RAS) since the driver was loaded, and no row that waits for a reset."""
+    """No uncorrected memory errors (ECC, RAS) since the driver was loaded, no row waits for a reset."""
     states = job_gpus(settings, gpus)
     faults = [f"{gpu.name} {gpu.uncorrected} uncorrected errors" for gpu in states if gpu.uncorrected > most]
     if settings.platform == "cuda":
@@ -137,7 +137,7 @@ def memory_is_sound(settings: Settings, gpus: int, most: float) -> Result:
 @check("slurm-container", severity="warn", limit_s=TIMEOUT_S)
 @_needs_gpus
 def clocks_are_not_held_down(settings: Settings, gpus: int) -> Result:
-    """No GPU is slowed down by its temperature or its power supply: the slowest GPU sets the job's pace."""
+    """No GPU is slowed down by its temperature or its power supply."""
     slow = [f"{gpu.name} {', '.join(gpu.slow)}" for gpu in job_gpus(settings, gpus) if gpu.slow]
     if not slow:
         return OK
@@ -198,7 +198,7 @@ def _fits_cuda(kind: str, built: str) -> bool:
 
 
 def _cuda_of_torch() -> int:
-    """Return the major release of the CUDA that torch was built with (2.11.0+cu130 is 13), 0 if it is unknown."""
+    """Return the major release of torch's CUDA (13 for 2.11.0+cu130), 0 if it is unknown."""
     found = re.search(r"\+cu(\d+)\d$", installed("torch"))
     return int(found[1]) if found else 0
 

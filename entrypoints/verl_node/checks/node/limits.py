@@ -32,7 +32,7 @@ def raise_open_files() -> None:
 
 @check("slurm-container", group="memory")
 def shared_memory_is_large(settings: Settings, gpus: int) -> Result:
-    """The size of /dev/shm, which Ray's object store and NCCL's segments use; free space does not matter."""
+    """The size of /dev/shm, used or free, for Ray's object store and NCCL."""
     size = shared_memory_bytes()
     least, recommended = platforms.find(settings.platform).shared
     if size >= recommended:
@@ -60,7 +60,7 @@ def open_files_suffice(settings: Settings, gpus: int) -> Result:
 
 @check("slurm-container", threshold=PROCESSES)
 def processes_suffice(settings: Settings, gpus: int, least: float) -> Result:
-    """Limits of processes, which include threads: the account's, and the one of the container's cgroup."""
+    """Limits of processes and threads, the account's and the cgroup's."""
     count = int(least)
     of_account = _at_least(
         resource.getrlimit(resource.RLIMIT_NPROC)[0], count, "processes and threads", "ulimit nproc", "warn"
@@ -84,7 +84,7 @@ def _read(file: Path) -> str:
 
 @check("nccl")
 def memory_can_be_locked(settings: Settings, gpus: int) -> Result:
-    """No limit of locked memory if GPUs use RDMA, which registers their buffers; on Ethernet a limit does no harm."""
+    """Locked memory is unlimited if GPUs use RDMA, which registers their buffers."""
     if not platforms.find(settings.platform).locks_memory:
         return OK
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -119,7 +119,7 @@ def memory_suffices(settings: Settings, gpus: int, gib_per_gpu: float) -> Result
 
 @check("memory", threshold=0.9, severity="warn")
 def cgroup_holds_the_memory(settings: Settings, gpus: int, least: float) -> Result:
-    """The cgroup allows the memory that Slurm reports: Ray relies on that, and the kernel kills at the cgroup's."""
+    """The cgroup allows the memory that Slurm reports, on which Ray relies."""
     limits = [int(text) for text in map(_read, MEMORY_MAX) if text.isdigit()]
     memory = settings.memory_bytes
     if memory is None or not limits or min(limits) >= least * memory:
@@ -134,7 +134,7 @@ def cgroup_holds_the_memory(settings: Settings, gpus: int, least: float) -> Resu
 
 @check("debug-logs", severity="warn")
 def processes_can_be_traced(settings: Settings, gpus: int) -> Result:
-    """The kernel allows ptrace of one's own children, which reading the stacks of a hanging training needs."""
+    """The kernel allows ptrace of child processes, for the stacks of a hanging training."""
     scope = TRACING.read_text().strip() if TRACING.exists() else "0"
     if scope in ("0", "1"):  # all processes of the account; only descendants, which is enough
         return OK

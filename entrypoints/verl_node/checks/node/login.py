@@ -35,7 +35,7 @@ def slurm_answers(settings: Settings, gpus: int) -> Result:
 
 @check("slurm-container", limit_s=10)
 def paths_are_shared(settings: Settings, gpus: int) -> Result:
-    """No path that the nodes need is local to this machine: image archive, model, run directory, data, HF_HOME."""
+    """Image archive, model, run directory, data and HF_HOME are not local to this machine."""
     for name in ("VERLJOB_IMAGE", "VERLJOB_MODEL", "VERLJOB_RUN_DIR", "VERLJOB_DATA", "HF_HOME"):
         path = settings.environ.get(name, "")
         if path.startswith("/tmp/") or path.startswith("/dev/shm/"):  # noqa: S108

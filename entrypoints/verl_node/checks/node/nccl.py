@@ -55,7 +55,7 @@ def gid_index_fits(settings: Settings, gpus: int) -> Result:
 
 @check("nccl")
 def interfaces_that_are_named_exist(settings: Settings, gpus: int) -> Result:
-    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name existing interfaces with an address, not bridges."""
+    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are interfaces with an address, not bridges."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         given = settings.environ.get(name, "")
         problem = _interface_problem(given, name, several_nodes=settings.allocation.nodes > 1) if given else ""
@@ -67,7 +67,7 @@ def interfaces_that_are_named_exist(settings: Settings, gpus: int) -> Result:
 
 @check("nccl", severity="warn")
 def amd_settings_are_made(settings: Settings, gpus: int) -> Result:
-    """On AMD: RCCL's MSCCL is off and the runtime keeps its scratch memory, as verl's guide for MI300X requires."""
+    """On AMD: RCCL's MSCCL is off and scratch memory is kept, as verl's guide for MI300X requires."""
     if settings.platform != "rocm":
         return IDLE
     required = {"RCCL_MSCCL_ENABLE": "0", "HSA_NO_SCRATCH_RECLAIM": "1"}

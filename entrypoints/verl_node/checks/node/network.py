@@ -55,7 +55,7 @@ def head_name_resolves(settings: Settings, gpus: int, longest_s: float) -> Resul
 
 @check("ray-gcs")
 def own_address_is_reachable(settings: Settings, gpus: int) -> Result:
-    """This node's own address is neither loopback nor a container bridge's, which is the same on every node."""
+    """This node's own address is neither loopback nor a container bridge's."""
     if settings.allocation.nodes == 1:
         return OK
     own = settings.own_address()
@@ -76,7 +76,7 @@ def own_address_is_reachable(settings: Settings, gpus: int) -> Result:
 
 @check("ray-gcs")
 def head_port_is_open(settings: Settings, gpus: int) -> Result:
-    """No firewall blocks the head's GCS port: a closed port refuses at once, a filtered one does not answer."""
+    """No firewall blocks the head's GCS port."""
     head = settings.head_address or settings.head_node
     if not (settings.joins and head):
         return OK

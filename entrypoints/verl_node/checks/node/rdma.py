@@ -29,7 +29,7 @@ def _read(root: Path) -> Hcas:
 
 @check("nccl")
 def ports_are_up(settings: Settings, gpus: int) -> Result:
-    """Every RDMA port that shares a PCIe switch with a GPU is ACTIVE and LinkUp, like its neighbours."""
+    """Every RDMA port that shares a PCIe switch with a GPU is ACTIVE and LinkUp."""
     found = read_hcas()
     chosen = rails.choose(found)
     kinds = {port.link for port in chosen.ports}

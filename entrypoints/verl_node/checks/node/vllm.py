@@ -24,7 +24,7 @@ _EXPECTED = "an engine that starts and generates"
 
 @check("vllm")
 def allocator_settings_fit(settings: Settings, gpus: int) -> Result:
-    """expandable_segments is not True: vLLM's sleep mode, by which verl frees memory, asserts that it is off."""
+    """expandable_segments is not True: vLLM's sleep mode asserts that it is off."""
     for name in _ALLOCATORS:
         value = settings.environ.get(name, "")
         if "expandable_segments:true" in value.replace(" ", "").lower():
@@ -39,7 +39,7 @@ def allocator_settings_fit(settings: Settings, gpus: int) -> Result:
 
 @check("vllm", limit_s=LIMIT_S, deep=True)
 def engine_generates(settings: Settings, gpus: int) -> Result:
-    """vLLM starts on the node's GPUs and generates, with a model of two layers; skipped without vLLM."""
+    """vLLM starts on the node's GPUs and generates, with a model of two layers."""
     if find_spec("vllm") is None:
         return IDLE
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def engine_generates(settings: Settings, gpus: int) -> Result:
 
 
 def _run_smoke_test(gpus: int, folder: Path) -> dict[str, Any] | None:
-    """Return the answer of vllm_smoke, None if it failed; its output is in LOG, and no process of it is left."""
+    """Return the answer of vllm_smoke, None if it failed; its output is in LOG."""
     file, limit_s = folder / "answer.json", LIMIT_S - _MARGIN_S
     with (folder / LOG).open("wb") as log:
         code = child.run(
@@ -78,7 +78,7 @@ def _run_smoke_test(gpus: int, folder: Path) -> dict[str, Any] | None:
 
 def _failure(log: Path) -> tuple[str, str]:
     """Return cause and fix of the failure in a log, as `invoke job.explain` would."""
-    from verl_node.explain import explain  # imported late: the rules would cost the supervisor memory
+    from verl_node.explain import explain  # late: the rules cost memory
 
     explanation = explain([log])
     return (

@@ -25,7 +25,7 @@ COMPARING = (
 
 
 def replicas(config: Config, role: str = ACTOR) -> int:
-    """Return the data parallel size of a role's engine, by which verl divides a batch; at least 1."""
+    """Return the data parallel size of a role's engine, at least 1."""
     if config.get(f"{role}.strategy") == "megatron":
         sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
         together = math.prod(config.size(f"{role}.megatron.{size}") for size in sizes)
@@ -174,7 +174,7 @@ def dynamic_batch_settings_agree(config: Config, facts: Facts) -> Iterator[Findi
 
 
 def estimator_has_answers_to_compare(config: Config, facts: Facts) -> Iterator[Finding]:
-    """With one answer per question the advantage is the reward itself, without a baseline and without an error."""
+    """With one answer per question there is no baseline, and verl reports no error."""
     estimator = config.get("algorithm.adv_estimator")
     if estimator in COMPARING and config.size(ANSWERS) < 2:
         yield warning(
@@ -185,7 +185,7 @@ def estimator_has_answers_to_compare(config: Config, facts: Facts) -> Iterator[F
 
 
 def data_fill_a_batch(config: Config, facts: Facts) -> Iterator[Finding]:
-    """verl drops an incomplete last batch of an epoch: with fewer rows than a batch no batch is left."""
+    """verl drops an incomplete last batch, so fewer rows than a batch are no step."""
     batch = config.count("data.gen_batch_size") or config.count(BATCH)
     if facts.rows is not None and facts.rows < batch:
         yield error(

@@ -22,7 +22,7 @@ def installed_engines() -> tuple[str, ...]:
 def unknown_values(
     config: Config, choices: Mapping[str, Sequence[str]], registered: Callable[[str], Sequence[str]]
 ) -> Iterator[Finding]:
-    """Yield a finding for each value unknown to the release and the image; a user's module may register more."""
+    """Yield a finding for each value that neither the release nor the image supports."""
     make = warning if config.get("actor_rollout_ref.model.external_lib") else error
     for key, names in choices.items():
         value = config.get(key)
@@ -45,7 +45,7 @@ def rollout_is_chosen(config: Config, choices: Mapping[str, Sequence[str]]) -> I
 
 
 def image_has_the_engine(config: Config, facts: Facts) -> Iterator[Finding]:
-    """Without the engine Ray's workers would fail with ModuleNotFoundError, after all others have started."""
+    """Without the engine Ray's workers fail late with ModuleNotFoundError."""
     name = str(config.get(f"{ROLLOUT}.name"))
     module = MODULES.get(name, name)
     if facts.engines is not None and module in ENGINES and module not in facts.engines:

@@ -53,7 +53,7 @@ def model_holds_prompt_and_response(config: Config, facts: Facts) -> Iterator[Fi
 
 
 def whole_sequences_fit_a_pass(config: Config, facts: Facts) -> Iterator[Finding]:
-    """Without chunked prefill an engine processes a whole sequence at once; verl 0.9 raises the limit itself."""
+    """Without chunked prefill an engine needs whole sequences; verl 0.9 raises the limit."""
     key = f"{ROLLOUT}.max_num_batched_tokens"
     context = config.count(CONTEXT) or (facts.model.positions if facts.model else None) or 0
     if config.get(f"{ROLLOUT}.enable_chunked_prefill") is False and 0 < config.count(key) < context:

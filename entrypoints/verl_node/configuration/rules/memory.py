@@ -26,7 +26,7 @@ NODE_TIGHT = 0.8  # of a node's memory: the rest is for Ray's object store, data
 
 @dataclass(frozen=True)
 class Role:
-    """One model of the training on one GPU; an offloaded part is in the node's memory while it is not used."""
+    """One model on one GPU; an unused offloaded part is in the node's memory."""
 
     key: str
     weights: float

@@ -12,12 +12,12 @@ TENSOR, DATA = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.data_paralle
 
 
 def rollouts_own_gpus(config: Config) -> int:
-    """Return the GPUs that only generate (trainer.v1.trainer_mode=separate_async), 0 if the rollout shares others."""
+    """Return the number of GPUs that only generate (trainer.v1.trainer_mode=separate_async)."""
     return max(0, config.count(f"{ROLLOUT}.nnodes")) * max(0, config.count(f"{ROLLOUT}.n_gpus_per_node"))
 
 
 def tensor_parallel_group_stays_on_its_node(config: Config, facts: Facts) -> Iterator[Finding]:
-    """Across nodes each layer would wait for the network; verl asserts a part of it, after loading the models."""
+    """Across nodes each layer would wait for the network; verl asserts a part of it late."""
     group, node = config.size(TENSOR), config.per_node
     if group > node:
         yield error(TENSOR, f"{TENSOR} is {group}, and a node has {node} GPUs.", f"Set {TENSOR}={node} or less.")

@@ -61,7 +61,7 @@ def steps(config: Config, facts: Facts) -> int | None:
 
 
 def some_step_is_saved(config: Config, facts: Facts) -> Iterator[Finding]:
-    """A run with save_freq gets checkpoints; derived_overrides.checkpoint_notes reports a run without save_freq."""
+    """derived_overrides.checkpoint_notes reports a run without save_freq."""
     every, last = config.count(SAVE), steps(config, facts)
     if last is not None and every > last > 0:
         yield warning(

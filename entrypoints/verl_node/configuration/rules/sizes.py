@@ -22,7 +22,7 @@ SCORING_SIZES = ("log_prob_micro_batch_size", "log_prob_micro_batch_size_per_gpu
 
 
 def sizes_are_above_zero(config: Config, facts: Facts) -> Iterator[Finding]:
-    """verl divides by most of them, after its workers have started; composition reports values of another type."""
+    """verl divides by most of them; composition reports values of another type."""
     for key in dict.fromkeys((*SIZES, *_role_sizes(config))):
         if config.has(key) and config.count(key, 1) < 1:
             yield error(key, f"{key} is {config.get(key)}; at least 1 is required.", f"Set {key}=1 or more.")

@@ -1,4 +1,4 @@
-"""Finds out from the lines after a failure whether the training survived it, and how the job ended."""
+"""Detects from the lines after a failure whether the training survived it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _last_restart(path: Path) -> int | None:
 
 
 def tail(path: Path) -> bytes:
-    """Return the last lines of a log, or the end of a very long line without a possibly cut secret."""
+    """Return the last lines of a log; of a very long line, a part without a cut secret."""
     with path.open("rb") as file:
         before = max(file.seek(0, 2) - _END_BYTES, 0)
         file.seek(before)

@@ -153,7 +153,7 @@ class _Scanner:
             self._find_tracebacks(max(begin - TRACEBACK_BYTES, 0), end)
 
     def _new_spans(self) -> Iterator[tuple[int, int]]:
-        """Yield the surroundings of lines with a needle, except of lines that repeat one with other digits."""
+        """Yield the surroundings of lines with a needle, skipping repeated lines."""
         for needle in _NEEDLES:
             at = self._block.find(needle)
             while at >= 0:

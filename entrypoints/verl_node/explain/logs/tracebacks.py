@@ -14,7 +14,7 @@ HEADS = (
     b"Exception raised in creation task: ",
     b"ray.exceptions.RayTaskError",
 )
-"""Heads: Python's; Ray's of an unfetched result, a failed actor creation, and a truncated traceback."""
+"""Heads of Python, and of Ray for unfetched results, actor creation, truncated tracebacks."""
 _MAX_LINES = 400
 _MAX_MESSAGE_LINES = 4
 # Exceptions that wrap another one, or react to the end of another process: never the root cause.
@@ -57,7 +57,7 @@ _STANDARD_LIBRARY = re.compile(r"^<|/lib/python3\.\d+/(?!site-packages/|dist-pac
 
 @dataclass(frozen=True)
 class Frame:
-    """One call of a traceback; the path of an installed package or a checkout begins with the package's name."""
+    """One call of a traceback; a package's path begins with its name."""
 
     path: str
     number: int
@@ -125,7 +125,7 @@ def first_call_without_head(text: bytes) -> int:
 
 
 def ending_with(text: bytes, exception: bytes) -> list[str]:
-    """Return the lines of the traceback at the end of ``text`` whose exception is the next line of its process."""
+    """Return the traceback at the end of ``text`` that belongs to an exception."""
     writer = lines.writer(exception)
     found: list[str] = []
     near = text.splitlines()[-_MAX_LINES:]
@@ -142,7 +142,7 @@ def ending_with(text: bytes, exception: bytes) -> list[str]:
 
 
 def full_message(exception: bytes, after: bytes) -> bytes:
-    """Return an exception's line joined with the indented lines after it, which belong to some messages."""
+    """Return an exception's line joined with the indented lines after it."""
     writer, parts = lines.writer(exception), [exception.rstrip()]
     for line in after.splitlines()[:_MAX_MESSAGE_LINES]:
         message = lines.without_prefix(line)
@@ -153,7 +153,7 @@ def full_message(exception: bytes, after: bytes) -> bytes:
 
 
 def calls_after(text: bytes) -> list[str]:
-    """Return the calls right after a line, the innermost last; after a crash of native code their order is reversed."""
+    """Return the calls right after a line, the innermost last, as after a native crash."""
     found: list[str] = []
     for line in text.splitlines():
         message = lines.without_prefix(line).decode("utf-8", "replace")
@@ -182,7 +182,7 @@ def code(traceback: Sequence[str]) -> str:
 
 
 def is_inside(message: bytes) -> bool:
-    """Return whether a line without its prefix may be inside a traceback, or wraps another exception."""
+    """Return whether a message is inside a traceback, or wraps another exception."""
     return bool(_INSIDE.match(message) or _WRAPPER.match(message))
 
 
@@ -192,7 +192,7 @@ def is_exception(message: bytes) -> bool:
 
 
 def is_root(message: bytes) -> bool:
-    """Return whether an exception neither wraps another one nor reacts to the end of another process."""
+    """Return whether an exception is no wrapper of, or reaction to, another failure."""
     return not _WRAPPER.match(message) and not _REACTION.match(message)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from verl_node.errors import BadTrainingConfig
-from verl_node.inputs.data import demo, gsm8k, math, raw, store
-
-Row = dict[str, Any]
+from verl_node.inputs.data import demo, raw, rows, store
+from verl_node.inputs.data.rows import Row
 
 
 class DataFiles(NamedTuple):
@@ -28,14 +27,14 @@ class DataSet(NamedTuple):
 
 
 DATA_SETS = {
-    "gsm8k": DataSet(gsm8k.rows, raw.Origin("gsm8k", "openai/gsm8k", "main", ("question", "answer")), "1"),
-    "math": DataSet(math.rows, raw.Origin("math", math.SOURCE, "data", ("problem", "solution")), "1"),
-    "demo": DataSet(gsm8k.rows, None, demo.REVISION),
+    "gsm8k": DataSet(rows.gsm8k, raw.Origin("gsm8k", "openai/gsm8k", "main", ("question", "answer")), "1"),
+    "math": DataSet(rows.math, raw.Origin("math", rows.MATH_SOURCE, "data", ("problem", "solution")), "1"),
+    "demo": DataSet(rows.gsm8k, None, demo.REVISION),
 }
 
 
 def ensure(name: str, data_dir: Path, source: Path | None = None) -> DataFiles:
-    """Return ``data_dir``/``name``/train.parquet and test.parquet, made like verl's own preprocessing if necessary.
+    """Return ``data_dir``/``name``/train.parquet and test.parquet, made as by verl's preprocessing.
 
     Complete files made from the same raw files are kept; without ``source`` the hub is then not contacted. Safe if
     several nodes call it at once on a shared file system. Raises BadTrainingConfig for an unknown data set,
@@ -62,5 +61,5 @@ def _write(data_set: DataSet, files: raw.Files | None, target: Path) -> None:
     from pyarrow import parquet
 
     for split in raw.SPLITS:
-        rows = raw.read(files[split]) if files else demo.raw_rows(split)
-        parquet.write_table(pyarrow.Table.from_pylist(data_set.rows(split, rows)), target / f"{split}.parquet")
+        raw_rows = raw.read(files[split]) if files else demo.raw_rows(split)
+        parquet.write_table(pyarrow.Table.from_pylist(data_set.rows(split, raw_rows)), target / f"{split}.parquet")

@@ -16,7 +16,7 @@ Files = dict[str, list[Path]]
 
 
 class Origin(NamedTuple):
-    """Location of a data set's raw files: ``folder``/<split>*.parquet or .jsonl of the hub's ``repository``."""
+    """Raw files of a data set: ``folder``/<split>*.parquet or .jsonl of ``repository``."""
 
     name: str
     repository: str
@@ -40,7 +40,7 @@ def local(origin: Origin, source: Path) -> Files | None:
 
 
 def downloaded(origin: Origin, source: Path | None) -> Files:
-    """Return the raw files from the hub, or from HF_HOME if they are cached. Raises InputUnavailable."""
+    """Return the raw files from the hub or HF_HOME. Raises InputUnavailable."""
     try:
         root = hub.data_set(origin.repository, origin.folder)
     except InputUnavailable as error:

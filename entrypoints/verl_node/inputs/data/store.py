@@ -110,7 +110,7 @@ def _entry(path: Path) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold the lock file beside ``folder``, if the file system supports locks (NFS before 4 may not)."""
+    """Hold the lock file beside ``folder``, if the file system supports locks."""
     path = folder.with_name(f".{folder.name}.lock")
     with files.locked(path) as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_S

@@ -127,7 +127,7 @@ def history() -> tuple[Step, ...]:
 
 
 def forwards(key: str, series: Series) -> tuple[str, str]:
-    """Return a release's name for a key of an older one, and a sentence with the replacement if the key is gone."""
+    """Return a release's name for an older key, and a fix if the key is gone."""
     now, instead = key, ""
     for step in _steps_since_return(key, series):
         renamed = {**step.moved, **step.merged}
@@ -154,7 +154,7 @@ def _longest_prefix(key: str, names: Iterable[str]) -> str:
 
 
 def _steps_since_return(key: str, series: Series) -> list[Step]:
-    """Return the steps up to a release, starting at the last one that brought the key or a parent of it back."""
+    """Return the steps up to a release, from the last return of the key on."""
     steps: list[Step] = []
     for step in history():
         if step.series > series:

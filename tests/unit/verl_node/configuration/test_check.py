@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,7 @@ def test_nearest_key_is_a_typo_or_the_same_name_elsewhere(key: str, expected: st
     assert composition.nearest(key, ["trainer.save_freq", "trainer.test_freq", "actor.rollout.temperature"]) == expected
 
 
-def test_trainers_configuration_is_found_without_importing_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trainers_configuration_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "mine"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('it must not be imported')")
@@ -153,10 +152,10 @@ def printing(tmp_path: Path, text: str, code: int) -> list[str]:
 
 def test_warnings_are_logged_and_errors_exit_with_65(tmp_path: Path) -> None:
     notes: list[str] = []
-    answer = json.dumps({"findings": [finding.warning("a", "A is odd.", "Check it.").message()]})
+    answer = json.dumps({"findings": [asdict(finding.warning("a", "A is odd.", "Check it."))]})
     asyncio.run(child.run(printing(tmp_path, answer, 0), {}, notes.append, lambda: notes.append("passed")))
     assert notes == ["passed", "warning: A is odd. Check it."]
-    answer = json.dumps({"findings": [finding.error("a", "A is wrong.", "Set A=1.").message()]})
+    answer = json.dumps({"findings": [asdict(finding.error("a", "A is wrong.", "Set A=1."))]})
     with pytest.raises(BadTrainingConfig, match=r"A is wrong\. Set A=1\."):
         asyncio.run(child.run(printing(tmp_path, answer, 65), {}, notes.append, lambda: notes.append("passed")))
     assert notes.count("passed") == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from verl_node.errors import BadTrainingConfig, InputUnavailable
 from verl_node.inputs import data, hub
-from verl_node.inputs.data import demo, gsm8k, math, raw
+from verl_node.inputs.data import demo, raw, rows
 
 from tests.support.paths import RECORDED
 
@@ -17,8 +17,8 @@ VERL = RECORDED / "verl"
 
 
 def rows_of_verl(name: str, split: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((VERL / name / f"verl-{split}.json").read_text())["rows"]
-    return rows
+    recorded: list[dict[str, Any]] = json.loads((VERL / name / f"verl-{split}.json").read_text())["rows"]
+    return recorded
 
 
 @pytest.mark.parametrize("split", raw.SPLITS)
@@ -28,9 +28,9 @@ def test_rows_equal_those_of_verls_script(name: str, split: str) -> None:
     assert data_set.origin is not None
     files = raw.local(data_set.origin, VERL)
     assert files is not None
-    rows = data_set.rows(split, raw.read(files[split]))
-    assert rows == rows_of_verl(name, split)
-    assert [list(row) for row in rows] == [list(row) for row in rows_of_verl(name, split)]
+    made = data_set.rows(split, raw.read(files[split]))
+    assert made == rows_of_verl(name, split)
+    assert [list(row) for row in made] == [list(row) for row in rows_of_verl(name, split)]
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_rows_equal_those_of_verls_script(name: str, split: str) -> None:
     ],
 )
 def test_answer_of_a_math_solution_is_its_last_box(solution: str, answer: str | None) -> None:
-    assert math.answer(solution) == answer
+    assert rows.math_answer(solution) == answer
 
 
 def test_row_without_an_answer_is_named() -> None:
     with pytest.raises(InputUnavailable, match="Row 1 of gsm8k's test"):
-        gsm8k.rows("test", [{"question": "?", "answer": "#### 1"}, {"question": "?", "answer": "one"}])
+        rows.gsm8k("test", [{"question": "?", "answer": "#### 1"}, {"question": "?", "answer": "one"}])
     with pytest.raises(InputUnavailable, match="Row 0 of math's train"):
-        math.rows("train", [{"problem": "?", "solution": "one"}])
+        rows.math("train", [{"problem": "?", "solution": "one"}])
 
 
 @pytest.mark.parametrize("where", ["gsm8k/main", "gsm8k", "openai/gsm8k/main", "main"])
@@ -100,10 +100,10 @@ def test_unknown_data_set_exits_with_65_and_lists_the_known(tmp_path: Path) -> N
 
 
 def test_demo_data_is_deterministic_and_correct() -> None:
-    rows = list(demo.raw_rows("train"))
-    assert rows == list(demo.raw_rows("train"))
-    assert len(rows) == demo.SIZES["train"]
-    for row, made in zip(rows, gsm8k.rows("train", rows)):
+    raw_rows = list(demo.raw_rows("train"))
+    assert raw_rows == list(demo.raw_rows("train"))
+    assert len(raw_rows) == demo.SIZES["train"]
+    for row, made in zip(raw_rows, rows.gsm8k("train", raw_rows)):
         first, second = (int(word) for word in row["question"].split() if word.isdigit())
         assert made["reward_model"]["ground_truth"] == str(first + second)
         assert made["data_source"] == "openai/gsm8k"
