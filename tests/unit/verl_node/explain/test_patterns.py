@@ -45,7 +45,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
     yield from ((f"part {part.id}", part.pattern) for part in stack_parts.load())
     yield from (
         (f"endings, restarted={restarted}", first_failure.bad_end_pattern(restarted=restarted))
-        for known in (False, True)
+        for restarted in (False, True)
     )
 
 
