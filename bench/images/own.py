@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.support.fake_daemon import OnSocket
-from tests.support.serving import serving
+from tests.support.images.fake_daemon import OnSocket
+from tests.support.images.serving import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = 420  # as many as verl's package of 0.9 has

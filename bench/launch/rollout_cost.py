@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from images.engine import base_image, client
 from slurm.testbed import Cluster
-from tests.support import cluster_setup
-from tests.support.launches import submit
+from tests.support.cluster import cluster_setup
+from tests.support.cluster.launches import submit
 
 IMAGE, WITHOUT = "verl.cpu:latest", "verl.cpu:no-rollout-import"
 MODULE = "/opt/verljob/python/verl_node/rollout.py"

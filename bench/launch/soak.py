@@ -25,7 +25,7 @@ from images.engine import base_image, client
 from slurm.testbed import Cluster
 from tests.faults import chaos, outages, survival
 from tests.faults.outages import Outage
-from tests.support import cluster_setup
+from tests.support.cluster import cluster_setup
 
 IMAGE = "verl.cpu:latest"
 STEPS = {"docker": 300, "podman": 300, "bare": 3000}

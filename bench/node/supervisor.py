@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 
 STARTED = "training has begun"
 

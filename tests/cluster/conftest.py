@@ -12,8 +12,8 @@ from pytest_docker.plugin import Services
 
 from images.engine import base_image
 from slurm.testbed import Cluster, compose
-from tests.support import cluster_setup
-from tests.support.launches import HOME, STEPS, Launch, saved, submit, wait_until
+from tests.support.cluster import cluster_setup
+from tests.support.cluster.launches import HOME, STEPS, Launch, saved, submit, wait_until
 
 NODES = 2
 READY_S = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from slurm.testbed import Cluster
-from tests.support.launches import STEPS, Launch, saved, submit
+from tests.support.cluster.launches import STEPS, Launch, saved, submit
 
 
 def test_a_preempted_training_ends_at_its_next_checkpoint_and_says_why(training: Launch) -> None:

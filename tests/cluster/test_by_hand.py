@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm.testbed import Cluster
-from tests.support.launches import wait_until
+from tests.support.cluster.launches import wait_until
 
 NAME = "by-hand"
 

@@ -10,7 +10,7 @@ import pytest
 
 from slurm.testbed import Cluster
 from slurm.testbed.hosts import Output
-from tests.support.launches import Launch, submit, wait_until
+from tests.support.cluster.launches import Launch, submit, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from slurm.testbed import Cluster
-from tests.support.launches import leftovers, submit, wait_until
+from tests.support.cluster.launches import leftovers, submit, wait_until
 
 VISIT_S = 180
 BOTH_DEBUGGERS = {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "1"}

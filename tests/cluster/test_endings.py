@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm.testbed import Cluster
-from tests.support.launches import Launch, leftovers, submit, wait_until
+from tests.support.cluster.launches import Launch, leftovers, submit, wait_until
 
 GONE_S = 30
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.node.supervised import Job
 from tests.support.paths import CHECKOUT, SUPERVISOR_FAKES
-from tests.support.supervised import Job
 
 ENVIRONMENT = CHECKOUT / ".build" / "python3.9-ray2.44"
 PROJECT = CHECKOUT / "pyproject.toml"  # for its own packages

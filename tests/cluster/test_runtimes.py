@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from slurm.testbed import Cluster
-from tests.support import cluster_setup
-from tests.support.launches import HOME, Launch, leftovers, submit, wait_until
+from tests.support.cluster import cluster_setup
+from tests.support.cluster.launches import HOME, Launch, leftovers, submit, wait_until
 
 RUNTIMES = ["podman", "bare"]
 STORE = "/var/lib/containers/2001"

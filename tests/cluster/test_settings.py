@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm.testbed import Cluster
-from tests.support.launches import HOME, WORK, Launch, submit
+from tests.support.cluster.launches import HOME, WORK, Launch, submit
 
 SOON_S = 30
 

@@ -9,8 +9,9 @@ from images.provenance import signing
 from images.registry import referrers
 from images.registry.client import Repository
 from slurm.testbed import Cluster
-from tests.support import cluster_setup, debian_cosign
-from tests.support.launches import HOME, WORK, Launch, leftovers, submit
+from tests.support.cluster import cluster_setup
+from tests.support.cluster.launches import HOME, WORK, Launch, leftovers, submit
+from tests.support.images import debian_cosign
 
 RUNTIMES = ["docker", "podman"]
 HALF = ("--nodes=2", "--cpus-per-task=4", "--mem=8G", "--gpus-per-node=1")

@@ -15,9 +15,9 @@ import pytest
 from verl_node.settings.ports import HeadPorts, NodePorts, parse_block
 
 from slurm.testbed import Cluster
-from tests.support import many_jobs
-from tests.support.launches import WORK, Launch, submit
-from tests.support.tenants import Tenant, as_neighbour
+from tests.support.cluster import many_jobs
+from tests.support.cluster.launches import WORK, Launch, submit
+from tests.support.cluster.tenants import Tenant, as_neighbour
 
 NODE = "n1"
 OVER = f"{WORK}/leak-over"
@@ -46,7 +46,7 @@ for word in sys.argv[2:]:
     print(code, method, url)
 """
 NO_TOKEN, WRONG = "-", "0" * 64
-STRANGER = Path(__file__).parents[1].joinpath("support/grpc_attacker.py").read_text(encoding="utf-8")
+STRANGER = Path(__file__).parents[1].joinpath("support/cluster/grpc_attacker.py").read_text(encoding="utf-8")
 # What gRPC itself answers anybody on the ports of Ray's C++ servers: nothing of it changes anything.
 OPEN_SERVICES = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection", "grpc.channelz.v1.Channelz"}
 HARMLESS = (
@@ -120,7 +120,7 @@ class Pair:
         return said.stdout.splitlines()
 
     def called(self, *tokens: str, only: tuple[str, ...] = ()) -> dict[int, dict[str, Any]]:
-        """What the methods of gRPC come to for the neighbour, by port (tests/support/grpc_attacker.py)."""
+        """What the methods of gRPC come to for the neighbour, by port (tests/support/cluster/grpc_attacker.py)."""
         addresses = [f"{self.address}:{listener.port}" for listener in self.ours.listeners()]
         words = [",".join(only), *tokens, "--", *addresses]
         said = as_neighbour(self.ours.cluster, NODE, self.image, STRANGER, *words)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from slurm.testbed import Cluster
-from tests.support.launches import STEPS, Launch, leftovers, submit
+from tests.support.cluster.launches import STEPS, Launch, leftovers, submit
 
 
 @pytest.fixture(scope="module")

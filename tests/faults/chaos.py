@@ -12,8 +12,8 @@ from tests.faults.drill import HANGS_S, Ground, Outcome, drill
 from tests.faults.kinds import KINDS, Kind, named
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import ACCOUNT, Runtime
-from tests.support import many_jobs
-from tests.support.cluster_setup import bring_for_bare, bring_for_podman, prepare
+from tests.support.cluster import many_jobs
+from tests.support.cluster.cluster_setup import bring_for_bare, bring_for_podman, prepare
 
 # What `pgrep -f` finds a runtime's foreground process by.
 CLIENTS = {"docker": "[d]ocker run", "podman": "[p]odman run", "bare": ""}

@@ -13,7 +13,7 @@ from tests.faults import aftermath
 from tests.faults.kinds import DEFAULT, Kind, Patience
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import STARTS_S, Runtime, Scene
-from tests.support.launches import Launch, submit, wait_until
+from tests.support.cluster.launches import Launch, submit, wait_until
 
 HANGS_S = 120.0
 """When a job that should have ended is given up; it is cancelled then."""

@@ -8,7 +8,7 @@ from docker.errors import APIError
 from docker.models.containers import Container
 
 from tests.faults.scene import HEAD, WORKER, Injection, Scene
-from tests.support.launches import wait_until
+from tests.support.cluster.launches import wait_until
 
 # As pgrep takes them: by name where a process has one of its own, else by its command line.
 TRAINING = ("-f", "[-]m stub_training")

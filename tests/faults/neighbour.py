@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from slurm.testbed import Cluster
-from tests.support.launches import wait_until
+from tests.support.cluster.launches import wait_until
 
 NAME = "neighbours-ray"
 ANSWER_S = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm.testbed import Cluster
 from tests.faults.scene import ACCOUNT
-from tests.support.cluster_setup import STUB
+from tests.support.cluster.cluster_setup import STUB
 
 DISK = "/outage/disk"
 FOLDER = f"/home/{ACCOUNT}/outage"

@@ -11,7 +11,7 @@ from slurm.errors import SlurmError
 from tests.faults import outage_setup
 from tests.faults.injections import FREEZES_S, NODE_SH, RAYLET, SUPERVISOR, pause
 from tests.faults.scene import HEAD, WORKER, Scene
-from tests.support.launches import wait_until
+from tests.support.cluster.launches import wait_until
 
 ALL, CONTAINERS = ("docker", "podman", "bare"), ("docker", "podman")
 # As pgrep takes it: the processes of verl's that train.

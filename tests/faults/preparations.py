@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.scene import ACCOUNT, HEAD, WORKER, Scene
-from tests.support.launches import WORK
+from tests.support.cluster.launches import WORK
 
 ELSEWHERE = "192.0.2.1"  # RFC 5737: an address of nobody
 

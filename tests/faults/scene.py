@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm.testbed import Cluster
 from slurm.testbed.hosts import Output
-from tests.support.launches import WORK, Launch, submit
+from tests.support.cluster.launches import WORK, Launch, submit
 
 HEAD, WORKER = "n1", "n2"
 ACCOUNT = "submitter"

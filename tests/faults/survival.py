@@ -13,7 +13,7 @@ from tests.faults import outage_setup
 from tests.faults.drill import GOING
 from tests.faults.outages import Outage
 from tests.faults.scene import HEAD, Runtime, Scene
-from tests.support.launches import Launch, wait_until
+from tests.support.cluster.launches import Launch, wait_until
 
 STARTS_S = 600
 ENDS_S = 1800

@@ -22,12 +22,12 @@ from images.provenance import signing
 from images.registry import client, referrers
 from images.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Repository
 from images.registry.referrers import PROVENANCE, SBOM
-from tests.support import debian_cosign
-from tests.support.fake_registry import PAIR, FakeRegistry, running
+from tests.support.images import debian_cosign
+from tests.support.images.fake_registry import PAIR, FakeRegistry, running
+from tests.support.images.serving import serving
 from tests.support.paths import RECORDED
-from tests.support.rig import Rig
-from tests.support.serving import serving
-from tests.support.step import WELL, last
+from tests.support.shell.rig import Rig
+from tests.support.shell.step import WELL, last
 
 KEPT = RECORDED / "cosign"
 NAME = "team/verl.cpu"

@@ -23,7 +23,7 @@ from images.engine.client import choose
 from images.registry import referrers
 from images.registry.client import Repository
 from slurm.testbed import compose
-from tests.support.interruption import Points, kill, prepared, way
+from tests.support.images.interruption import Points, kill, prepared, way
 
 POINTS = 50
 TAGS = ["latest", "nightly", "team"]

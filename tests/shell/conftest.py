@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.machine import Machine
-from tests.support.rig import Rig
+from tests.support.shell.machine import Machine
+from tests.support.shell.rig import Rig
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.container import running
-from tests.support.processes import lives
-from tests.support.rig import CHECKOUT, SECRET, Rig
+from tests.support.shell.container import running
+from tests.support.shell.processes import lives
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig
 
 # An interpreter whose verl_node is the test's container.
 PYTHON = """\

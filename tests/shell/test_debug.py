@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig
 
 
 def rehearsed(rig: Rig, *words: str, **more: str) -> str:

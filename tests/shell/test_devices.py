@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rig import Rig
+from tests.support.shell.rig import Rig
 
 DEVICES = "common/log common/verdict common/env_table node/spec/account node/spec/devices"
 

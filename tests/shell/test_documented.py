@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.documented import Command, commands
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig
 
 LAUNCHES = list({(each.launch, *each.environment.items()): each for each in commands() if each.launch}.values())
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from tests.support.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
 
 
 def test_a_dry_run_prints_step_containers_and_environment(rig: Rig) -> None:

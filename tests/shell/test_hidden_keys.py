@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.container import mounted
-from tests.support.rig import Rig
+from tests.support.shell.container import mounted
+from tests.support.shell.rig import Rig
 
 
 @pytest.fixture

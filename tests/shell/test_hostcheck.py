@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support.rig import Rig
+from tests.support.shell.rig import Rig
 
 LIBRARIES = "common/log common/verdict common/process node/stale_containers node/gpu_users node/host_check"
 # `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory` of a machine with two H200s, driver 580.159.04, while a

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig, recorded
-from tests.support.step import DEMO, WELL, last
+from tests.support.shell.rig import CHECKOUT, Rig, recorded
+from tests.support.shell.step import DEMO, WELL, last
 
 VERSION = "readonly LAUNCH_VERSION="
 

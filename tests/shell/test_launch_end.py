@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig
-from tests.support.step import DEMO, FOREVER, WELL, ended, last, leaves
+from tests.support.shell.rig import CHECKOUT, Rig
+from tests.support.shell.step import DEMO, FOREVER, WELL, ended, last, leaves
 from tests.support.waiting import wait_for
 
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig, mode
-from tests.support.step import DEMO, WELL, last
+from tests.support.shell.rig import CHECKOUT, Rig, mode
+from tests.support.shell.step import DEMO, WELL, last
 
 
 def test_the_step_is_one_srun_that_says_everything_itself(rig: Rig) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig
 
 SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
 

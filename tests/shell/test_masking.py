@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from verl_node.reporting import masking
 
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig
 
 MEBIBYTE = 1 << 20
 TOKEN = "0123456789abcdef" * 4

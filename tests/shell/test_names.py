@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig
-from tests.support.step import WELL, last
+from tests.support.shell.rig import CHECKOUT, Rig
+from tests.support.shell.step import WELL, last
 
 NOBODY = 65534
 

@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.support.container import TMP, mounted, values
-from tests.support.rig import CHECKOUT, SECRET, Rig
+from tests.support.shell.container import TMP, mounted, values
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig
 
 
 def test_the_container_runs_in_the_foreground_as_the_account(rig: Rig) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.container import STAYS, STAYS_DEAF, running, terminate
-from tests.support.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.shell.container import STAYS, STAYS_DEAF, running, terminate
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
 from tests.support.waiting import wait_for
 
 

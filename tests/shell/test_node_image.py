@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.rig import Rig
+from tests.support.shell.rig import Rig
 
 
 def test_docker_that_is_not_permitted_ends_with_77_and_names_the_group(rig: Rig) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attacker import NEEDS_ROOT, UID, attack, content
-from tests.support.rig import CHECKOUT, Rig, mode, recorded
-from tests.support.step import DEMO, WELL, last
+from tests.support.shell.other_account import NEEDS_ROOT, UID, attack, contents
+from tests.support.shell.rig import CHECKOUT, Rig, mode, recorded
+from tests.support.shell.step import DEMO, WELL, last
 
 pytestmark = NEEDS_ROOT
 
@@ -39,7 +39,7 @@ def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(rig: Rig, *about: str, **more: str) -> None:
     """The launch ends with 77 in time, names what it refuses, starts nothing, and writes nothing into the folder."""
     rig.fake("step", WELL)
-    before = content(rig.work)
+    before = contents(rig.work)
     began = time.monotonic()
     done = rig.launch(DEMO, script=None, **more)
     assert time.monotonic() - began < 10
@@ -47,7 +47,7 @@ def refused(rig: Rig, *about: str, **more: str) -> None:
     for text in about:
         assert text in last(done)
     assert not (rig.root / "fake" / "srun.argv").exists()
-    assert content(rig.work) == before
+    assert contents(rig.work) == before
 
 
 def opened(rig: Rig, script: str, *, closed: bool = True) -> None:
@@ -113,7 +113,7 @@ def test_a_folder_that_the_user_named_is_asked_for_its_owner_and_mode(rig: Rig, 
         done = rig.launch(DEMO, script=None, **{name: str(folder)})
         assert done.returncode == 77
         assert f"{folder} on n1 {words}" in last(done)
-        assert content(folder) == {}
+        assert contents(folder) == {}
 
 
 def test_fifos_hang_no_launch_of_a_group_that_shares_its_folders(rig: Rig) -> None:
@@ -150,14 +150,14 @@ def test_a_node_folder_of_another_account_is_refused_and_nothing_is_written_into
     nodes.chmod(0o777)
     attack(nodes, "mkdir 0-n1 && chmod 777 0-n1 && ln -s /dev/null 0-n1/verdict")
     nodes.chmod(0o755)
-    before = content(nodes)
+    before = contents(nodes)
 
     done = rig.node()
 
     assert done.returncode == 77
     assert "code=77" in done.stderr
     assert f"{nodes}/0-n1 on n1 belongs to" in done.stderr
-    assert content(nodes) == before
+    assert contents(nodes) == before
 
 
 def test_a_node_looks_at_the_checkpoints_too(rig: Rig) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.container import running, terminate, values
-from tests.support.processes import lives
-from tests.support.rig import CHECKOUT, Rig, left
+from tests.support.shell.container import running, terminate, values
+from tests.support.shell.processes import lives
+from tests.support.shell.rig import CHECKOUT, Rig, left
 
 
 def as_account(rig: Rig, **more: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig
 
 PORTS = "common/log common/verdict common/ports"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig
 from tests.support.waiting import wait_for
 
 LOST = "code=76 origin=self stage=cluster host=n2 cause=lost fix="

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.machine import TOOLS, Machine, docker
+from tests.support.shell.machine import TOOLS, Machine, docker
 
 
 def test_a_fresh_checkout_gets_an_environment_and_the_task_runs_in_it(machine: Machine) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from tests.support.machine import FAKES, Machine, docker
+from tests.support.shell.machine import FAKES, Machine, docker
 
 
 def test_the_client_that_can_use_buildkit_is_chosen_and_said(machine: Machine) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.container import STAYS, STAYS_DEAF, running, terminate
-from tests.support.processes import lives
-from tests.support.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.shell.container import STAYS, STAYS_DEAF, running, terminate
+from tests.support.shell.processes import lives
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
 
 RUNTIMES = sorted(path.stem for path in (CHECKOUT / "slurm" / "runtimes").glob("*.sh"))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import CHECKOUT, RECORDED
-from tests.support.rig import Rig
-from tests.support.step import WELL, last
+from tests.support.shell.rig import Rig
+from tests.support.shell.step import WELL, last
 
 VERSIONS = ("2.5.0", "3.1.1")
 NAME = "hub.example/team/verl.cpu"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import attacks
-from tests.support.rig import CHECKOUT, SECRET, Rig
-from tests.support.step import DEMO, WELL, ended, last, leaves
+from tests.support.shell import other_account
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig
+from tests.support.shell.step import DEMO, WELL, ended, last, leaves
 
 OWN = f"verljob-{os.getuid()}-20-1"
 LINKED = "ln -s $PWD/../diary {name}"
@@ -23,15 +23,15 @@ FULL = "mkdir -p {name}/tmp/ray/session_1/logs; echo secret > {name}/tmp/ray/ses
 
 @pytest.fixture
 def local(rig: Rig) -> Path:
-    return attacks.open_to_all(rig.root / "local")
+    return other_account.shared_folder(rig.root / "local")
 
 
-@attacks.needs_root
+@other_account.NEEDS_ROOT
 @pytest.mark.parametrize("made", ["mkdir", "mkdir -m 777", ": >", "mkfifo", "ln -s /"])
 def test_a_folder_of_the_jobs_name_by_a_stranger_ends_with_77_its_path_and_its_owner(
     rig: Rig, local: Path, made: str
 ) -> None:
-    attacks.does(f"{made} {OWN}-0", local)
+    other_account.attack(local, f"{made} {OWN}-0")
     began = time.monotonic()
 
     done = rig.node()
@@ -48,14 +48,14 @@ def sweep(rig: Rig) -> subprocess.CompletedProcess[str]:
     return rig.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **environment)
 
 
-@attacks.needs_root
+@other_account.NEEDS_ROOT
 @pytest.mark.parametrize("made", [FULL, "mkfifo {name}", ": > {name}", LINKED], ids=["folder", "FIFO", "file", "link"])
 def test_a_sweep_adopts_no_folder_of_a_stranger(rig: Rig, local: Path, made: str) -> None:
     """Its link would have had a file that only the account may read copied for all to read."""
     diary = rig.root / "diary" / "tmp" / "ray" / "session_1" / "logs" / "diary.log"
     diary.parent.mkdir(parents=True)
     diary.write_text(SECRET)
-    attacks.does(made.format(name=f"{OWN}-1"), local)
+    other_account.attack(local, made.format(name=f"{OWN}-1"))
     began = time.monotonic()
 
     done = sweep(rig)

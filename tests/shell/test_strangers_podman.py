@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import attacks
-from tests.support.rig import Rig
+from tests.support.shell import other_account
+from tests.support.shell.rig import Rig
 
-pytestmark = attacks.needs_root
+pytestmark = other_account.NEEDS_ROOT
 NAME = f"verljob-{os.getuid()}-20-1-0"
 SHOWN = 'printf \'busy=%s init=%s others=%s\\n\' "$CONMON_BUSY" "$CONMON_INIT" "$CONMON_OTHERS"'
 NOTHING = "busy= init= others=\n"
@@ -19,7 +19,7 @@ NOTHING = "busy= init= others=\n"
 
 @pytest.fixture
 def place(rig: Rig) -> Path:
-    return attacks.open_to_all(rig.root / "place")
+    return other_account.shared_folder(rig.root / "place")
 
 
 def look(rig: Rig, script: str = "") -> str:
@@ -33,13 +33,13 @@ def look(rig: Rig, script: str = "") -> str:
 @pytest.mark.parametrize("pid", ["echo -1 > pid", "echo 1 > pid", "mkfifo pid", "echo 'a[$(id>pwned)]' > pid"])
 def test_a_strangers_conmon_is_not_the_containers(rig: Rig, place: Path, pid: str) -> None:
     script = f"{pid}; exec -a /x/conmon bash -c 'echo ready; sleep 60; :' conmon -n {NAME} -p {place}/pid"
-    with attacks.stays(script, place) as stranger:
+    with other_account.start(script, place) as stranger:
         assert look(rig) == NOTHING
         stranger.kill()
 
 
 def test_a_strangers_tidying_up_delays_nothing(rig: Rig, place: Path) -> None:
-    with attacks.stays("exec bash -c 'echo ready; sleep 60; :' podman container cleanup 0123", place) as stranger:
+    with other_account.start("exec bash -c 'echo ready; sleep 60; :' podman container cleanup 0123", place) as stranger:
         assert look(rig) == NOTHING
         stranger.kill()
 
@@ -48,7 +48,7 @@ def test_a_strangers_tidying_up_delays_nothing(rig: Rig, place: Path) -> None:
     "content", ["-1", "0", "1x", "", "4194304999", "$STRANGER"], ids=["all", "0", "1x", "none", "gone", "a stranger's"]
 )
 def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Path, content: str) -> None:
-    with attacks.stays("echo ready; exec sleep 60", place) as stranger:
+    with other_account.start("echo ready; exec sleep 60", place) as stranger:
         text = content.replace("$STRANGER", str(stranger.pid))
         (rig.work / "pid").write_text(f"{text}\n")
         done = rig.source(
@@ -61,7 +61,7 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
 
 @pytest.mark.parametrize("made", ["echo -1 > pause.pid", "mkfifo pause.pid", "ln -s /proc/self/stat pause.pid"])
 def test_the_process_of_leave_is_ended_by_no_file_of_a_stranger(rig: Rig, place: Path, made: str) -> None:
-    attacks.does(made, place)
+    other_account.attack(place, made)
     script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman::_end_pause\necho well'
 
     done = rig.source("common/log ../runtimes/podman", script)

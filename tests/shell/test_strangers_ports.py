@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.shell.test_ports import SHOW, TAKE, reserve
-from tests.support import attacks
-from tests.support.rig import CHECKOUT, Rig
+from tests.support.shell import other_account
+from tests.support.shell.rig import CHECKOUT, Rig
 
-pytestmark = attacks.needs_root
+pytestmark = other_account.NEEDS_ROOT
 LIMIT_S = 10
 
 
 @pytest.fixture
 def folder(rig: Rig) -> Path:
     """The port folder as a site makes it at boot."""
-    return attacks.open_to_all(rig.root / "ports")
+    return other_account.shared_folder(rig.root / "ports")
 
 
 def in_time(rig: Rig, script: str = TAKE) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def in_time(rig: Rig, script: str = TAKE) -> subprocess.CompletedProcess[str]:
 
 def test_a_name_in_the_port_folder_is_never_run(rig: Rig, folder: Path) -> None:
     names = ["0-0+UID[$(id -un>$HOME.pwned)]", "20000-20511+UID[$(id -un>$HOME.pwned)]", "1-a[$(id>$HOME.pwned)].1"]
-    attacks.does("\n".join(f"mkdir -p '{name}'; : > '{name}x'" for name in names), folder)
+    other_account.attack(folder, "\n".join(f"mkdir -p '{name}'; : > '{name}x'" for name in names))
 
     done = in_time(rig, f"{TAKE}\nports::release; ports::tidy")
 
@@ -53,7 +53,7 @@ def test_a_name_in_the_port_folder_is_never_run(rig: Rig, folder: Path) -> None:
     ids=["a FIFO as guard", "FIFOs", "links", "files", "more links", "a block that nobody holds", "names of no block"],
 )
 def test_what_is_no_held_block_is_in_nobodys_way(rig: Rig, folder: Path, leaves: str) -> None:
-    attacks.does(leaves, folder)
+    other_account.attack(folder, leaves)
 
     done = in_time(rig)
 
@@ -62,7 +62,7 @@ def test_what_is_no_held_block_is_in_nobodys_way(rig: Rig, folder: Path, leaves:
 
 def test_no_lock_of_a_stranger_keeps_a_job_waiting(rig: Rig, folder: Path) -> None:
     script = "exec 3> guard 4< .; flock 3; flock 4; echo ready; exec sleep 60"
-    with attacks.stays(script, folder) as stranger:
+    with other_account.start(script, folder) as stranger:
         began = time.monotonic()
         done = in_time(rig)
         stranger.kill()
@@ -74,7 +74,7 @@ def test_no_lock_of_a_stranger_keeps_a_job_waiting(rig: Rig, folder: Path) -> No
 @pytest.mark.parametrize("mode", ["755", "700"], ids=["locked", "closed to all"])
 def test_a_block_of_a_stranger_is_passed_over(rig: Rig, folder: Path, mode: str) -> None:
     script = f"mkdir -m {mode} 20000-20511.1; exec 3< 20000-20511.1; flock 3; echo ready; exec sleep 60"
-    with attacks.stays(script, folder) as stranger:
+    with other_account.start(script, folder) as stranger:
         done = in_time(rig)
         stranger.kill()
 
@@ -82,7 +82,7 @@ def test_a_block_of_a_stranger_is_passed_over(rig: Rig, folder: Path, mode: str)
 
 
 def test_any_number_of_blocks_takes_no_longer_and_names_their_owner(rig: Rig, folder: Path) -> None:
-    attacks.does("mkdir 20000-32767.{1..3000}", folder)
+    other_account.attack(folder, "mkdir 20000-32767.{1..3000}")
 
     done = in_time(rig)
 
@@ -119,11 +119,11 @@ def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
 )
 @pytest.mark.parametrize("who", ["root", "an account"])
 def test_a_folder_of_a_stranger_ends_with_77_its_path_and_its_owner(rig: Rig, made: str, words: str, who: str) -> None:
-    place = attacks.open_to_all(rig.root / "place")
+    place = other_account.shared_folder(rig.root / "place")
     theirs = rig.root / "theirs"
     theirs.mkdir()
     theirs.chmod(0o777)
-    attacks.does(made, place)
+    other_account.attack(place, made)
     rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
 
     began = time.monotonic()
@@ -138,17 +138,17 @@ def test_a_folder_of_a_stranger_ends_with_77_its_path_and_its_owner(rig: Rig, ma
 
 
 def test_a_sticky_folder_that_another_account_made_first_will_do(rig: Rig) -> None:
-    place = attacks.open_to_all(rig.root / "place")
-    attacks.does("mkdir -m 1777 ports", place)
+    place = other_account.shared_folder(rig.root / "place")
+    other_account.attack(place, "mkdir -m 1777 ports")
     rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
 
     assert as_third_account(rig).stdout == "20000-20511\n"
 
 
 def test_a_folder_that_gets_its_mode_a_moment_later_is_waited_for(rig: Rig) -> None:
-    place = attacks.open_to_all(rig.root / "place")
+    place = other_account.shared_folder(rig.root / "place")
     rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
-    with attacks.stays("mkdir -m 755 ports; echo ready; sleep 0.4; chmod 1777 ports", place):
+    with other_account.start("mkdir -m 755 ports; echo ready; sleep 0.4; chmod 1777 ports", place):
         done = as_third_account(rig)
 
     assert done.stdout == "20000-20511\n", done.stdout
@@ -167,18 +167,18 @@ read -r _ # until all have theirs
 
 def test_a_crowd_of_two_accounts_and_sizes_never_gets_one_port_twice(rig: Rig, folder: Path) -> None:
     """They all begin to look at the same port; the range has room for all, however their blocks fall."""
-    out = attacks.open_to_all(rig.root / "out")
+    out = other_account.shared_folder(rig.root / "out")
     libraries = "\n".join(
         (CHECKOUT / f"slurm/lib/{name}.sh").read_text() for name in ("common/log", "common/verdict", "common/ports")
     )
     job = rig.work / "job"
     job.write_text(JOB.format(libraries=libraries))
-    attacks.reachable(rig.work)
+    other_account.make_reachable(rig.work)
     environment = {**rig.environment, "VERLJOB_PORT_RANGE": "20000-32767", "VERLJOB_PORTS": "512"}
     sizes = [10, 7] * 6
     jobs = [
         subprocess.Popen(
-            [*(attacks.AS_STRANGER.split() if index % 4 < 2 else []), "bash", job, str(size), out / str(index)],
+            [*(other_account.AS_OTHER if index % 4 < 2 else []), "bash", job, str(size), out / str(index)],
             env=environment,
             stdin=subprocess.PIPE,
         )

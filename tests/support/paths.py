@@ -9,8 +9,8 @@ ENTRYPOINTS = CHECKOUT / "entrypoints"
 RECIPES = CHECKOUT / "slurm" / "recipes"
 
 SUPPORT = CHECKOUT / "tests" / "support"
-FAKES = SUPPORT / "fakes"  # docker, podman, srun, scontrol …, for PATH
-SUPERVISOR_FAKES = SUPPORT / "supervisor_fakes"
+FAKES = SUPPORT / "shell" / "fakes"  # docker, podman, srun, scontrol …, for PATH
+SUPERVISOR_FAKES = SUPPORT / "node" / "supervisor_fakes"
 
 DATA = CHECKOUT / "tests" / "data"
 LOGS = DATA / "logs"

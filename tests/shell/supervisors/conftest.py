@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 
 
 @pytest.fixture

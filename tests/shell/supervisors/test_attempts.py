@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 from tests.unit.verl_node.training.test_checkpoints import save
 
 STEP = """echo '{"step": %d, "data": {}}' >> "$VERL_FILE_LOGGER_PATH"; sleep 1\n"""

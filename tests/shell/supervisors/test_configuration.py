@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 
 RECIPE = """\
 platform: cpu

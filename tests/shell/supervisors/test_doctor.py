@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 
 
 def recorded(job: Job) -> dict[str, dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.support.supervised import Job
+from tests.support.node.supervised import Job
 
 FAILURE = "OSError: AF_UNIX path length cannot exceed 107 bytes: /a/b"
 

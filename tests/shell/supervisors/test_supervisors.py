@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from tests.support.supervised import ENTRYPOINTS, Job
+from tests.support.node.supervised import ENTRYPOINTS, Job
 
 LASTING = "echo trains; exec sleep 300"
 PLATFORM_WITH_USE = """

@@ -10,7 +10,7 @@ import pytest
 
 from images.catalog.catalog import Catalog
 from images.pins import locks
-from tests.support import services
+from tests.support.images import services
 
 FILES = {
     "antlr4-python3-runtime": "antlr4-python3-runtime-4.9.3.tar.gz",  # as PyPI has it, with hyphens

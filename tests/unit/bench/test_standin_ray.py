@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.node.supervised import free_ports
 from tests.support.paths import CHECKOUT
-from tests.support.supervised import free_ports
 
 TIMES = {"STANDIN_RAY_HEAD_S": "0.4", "STANDIN_RAY_GCS_S": "0.2", "STANDIN_RAY_JOIN_S": "0.3"}
 

@@ -16,7 +16,7 @@ import pytest
 import stub_wheel
 
 from images.context.render import TEMPLATES
-from tests.support.serving import serving
+from tests.support.images.serving import serving
 
 # What builds `source`, in the place of setuptools: as little as pip wants of a backend.
 BACKEND = """

@@ -15,7 +15,7 @@ from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned
 from images.pins import apt, bases, locks, pins, torch_wheels
-from tests.support.fake_registry import FakeRegistry
+from tests.support.images.fake_registry import FakeRegistry
 
 CATALOG = Catalog.read()
 CPU, ROCM = CATALOG.variants["cpu"], CATALOG.variants["rocm6.2"]

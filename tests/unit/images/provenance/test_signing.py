@@ -18,7 +18,7 @@ from images.provenance import signing
 from images.registry import client, referrers
 from images.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Manifest, Repository
 from images.registry.referrers import PROVENANCE, SBOM, SIGNATURE
-from tests.support.fake_registry import SUBJECT, FakeRegistry
+from tests.support.images.fake_registry import SUBJECT, FakeRegistry
 from tests.support.paths import RECORDED
 
 STATED = {SBOM: b"{1}", PROVENANCE: b"{2}"}

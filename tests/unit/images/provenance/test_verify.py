@@ -19,7 +19,7 @@ from images.registry import client, referrers
 from images.registry.client import Repository
 from images.registry.referrers import PROVENANCE, SBOM
 from images.report.record import BUILD_TYPE
-from tests.support.fake_registry import SUBJECT, FakeRegistry
+from tests.support.images.fake_registry import SUBJECT, FakeRegistry
 
 FILES = {
     "opt/venv/ray-2.60.0.dist-info/METADATA": b"Name: ray\nVersion: 2.60.0\n",

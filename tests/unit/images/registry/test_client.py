@@ -15,8 +15,8 @@ from images.host.process import run
 from images.registry import client, referrers
 from images.registry.client import DOCKER_MANIFEST, INDEXES, OCI_MANIFEST, Repository
 from images.registry.referrers import SBOM
-from tests.support import fake_registry
-from tests.support.fake_registry import PAIR, SUBJECT, FakeRegistry, running
+from tests.support.images import fake_registry
+from tests.support.images.fake_registry import PAIR, SUBJECT, FakeRegistry, running
 
 pytestmark = pytest.mark.usefixtures("engine_settings")
 

@@ -14,7 +14,7 @@ from images.engine.client import Engine
 from images.errors import PushFailed, TagTaken
 from images.registry import push
 from images.registry.client import DOCKER_MANIFEST
-from tests.support.fake_registry import FakeRegistry, running
+from tests.support.images.fake_registry import FakeRegistry, running
 
 REFERENCE = "r:5000/verl.cpu:latest"
 

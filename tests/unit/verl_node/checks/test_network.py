@@ -16,7 +16,7 @@ from verl_node.checks.node import limits, nccl, network, rdma
 from verl_node.network import address as addresses
 from verl_node.settings.settings import Settings
 
-from tests.support.fabric_tree import Tree
+from tests.support.node.fabric_tree import Tree
 from tests.unit.verl_node.network.test_fabric import unpacked
 
 WORKER = {

@@ -20,8 +20,8 @@ from verl_node.errors import BadSettings, PermissionMissing
 from verl_node.network import address
 from verl_node.supervision import heartbeat
 
-from tests.support.channel_attacker import NOBODY
-from tests.support.channel_rig import Head, Way, free_port, join, soon
+from tests.support.node.channel_attacker import NOBODY
+from tests.support.node.channel_rig import Head, Way, free_port, join, soon
 from tests.support.paths import CHECKOUT, ENTRYPOINTS, SUPPORT
 
 BEAT_S = 0.05
@@ -43,7 +43,7 @@ def beating() -> None:
 @contextmanager
 def attacker(what: str, port: int) -> Iterator[subprocess.Popen[str]]:
     """Another account's process, as soon as it says that it is about its work."""
-    argv = [sys.executable, str(SUPPORT / "channel_attacker.py"), what, str(port)]
+    argv = [sys.executable, str(SUPPORT / "node" / "channel_attacker.py"), what, str(port)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -219,7 +219,7 @@ def test_who_has_taken_the_control_port_is_named() -> None:
         with pytest.raises(BadSettings, match=r"control port .* cannot be used: .*in use.*") as refused:
             await Head.listening_on(port)
         uid = NOBODY if os.geteuid() == 0 else os.geteuid()
-        assert f"(uid {uid}) listens there." in refused.value.cause
+        assert f"(uid {uid}) listens on it." in refused.value.cause
 
     with attacker("squat", port):
         asyncio.run(story())
@@ -232,7 +232,7 @@ def test_who_listens_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
     (tmp_path / "net" / "tcp").write_text(head + row.format("0100007F:18EB", "01", 7))
     (tmp_path / "net" / "tcp6").write_text(head + row.format("0" * 32 + ":18EB", "0A", 987654))
 
-    assert address.listener(6379, tmp_path) == " A process of the account with the uid 987654 listens there."
+    assert address.listener(6379, tmp_path) == " A process of the account with the uid 987654 listens on it."
     assert address.listener(6380, tmp_path) == ""
     assert address.listener(6379, tmp_path / "none") == ""
 
@@ -295,7 +295,7 @@ def interpreters() -> list[str]:
 @pytest.mark.parametrize("python", interpreters())
 def test_no_line_of_a_stranger_costs_a_descriptor_memory_or_the_log(python: str) -> None:
     environ = {"PYTHONPATH": f"{ENTRYPOINTS}:{CHECKOUT}"}
-    argv = [python, "-W", "error", str(SUPPORT / "bad_lines.py")]
+    argv = [python, "-W", "error", str(SUPPORT / "node" / "bad_lines.py")]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr

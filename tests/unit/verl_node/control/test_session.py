@@ -25,7 +25,7 @@ from verl_node.errors import CheckFailed, ClusterLost, PermissionMissing
 from verl_node.reporting.verdict import Verdict
 from verl_node.supervision import heartbeat
 
-from tests.support.channel_rig import TOKEN, Head, Way, event, free_port, join, soon
+from tests.support.node.channel_rig import TOKEN, Head, Way, event, free_port, join, soon
 from tests.support.paths import CHECKOUT
 
 BEAT_S = 0.05
@@ -163,7 +163,7 @@ def test_a_head_whose_process_was_killed_is_silent_and_the_reason_is_told() -> N
         assert "no sign of life for 2 s (a new connection failed: [Errno 111]" in session.end
         await session.close()
 
-    argv = [sys.executable, "-m", "tests.support.channel_rig", str(port)]
+    argv = [sys.executable, "-m", "tests.support.node.channel_rig", str(port)]
     with subprocess.Popen(argv, env=environ, cwd=CHECKOUT) as process:
         done(story(process))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from verl_node.network import address, fabric, hcas
 
-from tests.support.fabric_tree import Tree
+from tests.support.node.fabric_tree import Tree
 from tests.support.paths import FABRIC
 
 TREES = sorted(FABRIC.iterdir())

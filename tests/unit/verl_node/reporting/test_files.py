@@ -22,7 +22,7 @@ from verl_node.training import checkpoints, metrics
 from verl_node.training.metrics import MetricsWriter
 from verl_node.training.resume import resumed
 
-from tests.support.attacker import NEEDS_ROOT, UID, attack
+from tests.support.shell.other_account import NEEDS_ROOT, UID, attack
 from tests.unit.verl_node.training.test_checkpoints import save
 from tests.unit.verl_node.training.test_resume import training
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slurm.testbed import Cluster
-from tests.support.launches import Launch, submit, wait_until
-from tests.support.tenants import Tenant
+from tests.support.cluster.launches import Launch, submit, wait_until
+from tests.support.cluster.tenants import Tenant
 
 USERS = ("submitter", "neighbour")
 FORMED_S = 600

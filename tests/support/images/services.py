@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from docker import DockerClient
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from tests.support.serving import serving
+from tests.support.images.serving import serving
 
 DEBIAN = "http://deb.debian.org"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from images.engine.client import Engine
 from images.engine.daemon import local
 from images.registry import push
-from tests.support.serving import serving
+from tests.support.images.serving import serving
 
 QUIET_S = 0.1
 FORKS = get_context("forkserver")

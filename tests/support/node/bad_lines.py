@@ -19,7 +19,7 @@ from verl_node.control.authentication import prove
 from verl_node.control.channel import STRANGER_LIMIT, Channel
 from verl_node.supervision import heartbeat
 
-from tests.support.channel_rig import TOKEN, Head, hello, join, soon
+from tests.support.node.channel_rig import TOKEN, Head, hello, join, soon
 
 VALUES: list[Any] = [
     *(None, True, False, 0, -1, 10**400, 1e308, "", "x", "a" * 63, "a" * 64, "A" * 64, "a" * 65, "é" * 64, "\ud800"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurm.testbed import Cluster, compose
-from tests.support.launches import HOME, WORK
+from tests.support.cluster.launches import HOME, WORK
 
 STUB = Path(__file__).parent / "stub"
 SITE_PYTHON = Path(__file__).parent / "site_python.py"

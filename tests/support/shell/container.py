@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.support.rig import Rig
+from tests.support.shell.rig import Rig
 from tests.support.waiting import wait_for
 
 STAYS = (

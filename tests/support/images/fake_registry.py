@@ -13,7 +13,7 @@ import ssl
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.support.serving import serving
+from tests.support.images.serving import serving
 
 SUBJECT = json.dumps({"schemaVersion": 2, "config": {"digest": "sha256:" + "c" * 64}}).encode()
 TOKEN = b'{"token": "let-in"}'
