@@ -45,26 +45,26 @@ class NodeChecks:
         """Created in the event loop, to which it is bound before Python 3.10."""
         return asyncio.Event()
 
-    async def watch(self, can_tell: Callable[[], bool]) -> None:
+    async def watch(self, can_report: Callable[[], bool]) -> None:
         """Wait for the checks and set ``report``.
 
         Raises CheckFailed or PermissionMissing, unless this is a health check run, which the head evaluates. A node
-        that failed waits a moment until ``can_tell`` says that it can report to the head.
+        that failed waits a moment until ``can_report``, so that its report reaches the head.
         """
         began = time.monotonic()
         host = self._settings.allocation.host
         outcomes = [*host_outcomes(self._settings.out_dir, host), *await self._run.outcomes()]
         self.report = Report(host, outcomes, self._run.facts)
         if not self._settings.doctor:
-            await self._require_passed(outcomes, can_tell)
+            await self._require_passed(outcomes, can_report)
         self._journal.beside("checks", "end", "", time.monotonic() - began)
         self.done.set()
 
-    async def _require_passed(self, outcomes: Sequence[Outcome], can_tell: Callable[[], bool]) -> None:
+    async def _require_passed(self, outcomes: Sequence[Outcome], can_report: Callable[[], bool]) -> None:
         try:
             checks.require_passed(outcomes, log=lambda warning: self._journal.beside("checks", "note", warning))
         except NodeError:
-            await until(can_tell, deadline=Deadline(_HEAD_FOUND_S))
+            await until(can_report, deadline=Deadline(_HEAD_FOUND_S))
             raise
 
 

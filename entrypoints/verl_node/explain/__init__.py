@@ -27,7 +27,7 @@ def explain(
 
     :param failed: the job is known to have failed, so a log without an obvious failure is explained, too.
     :param beside: logs that are used if those have no cause, such as Ray's.
-    :param limit_s: time limit, after which the rest is not read, and the explanation says so; None reads everything.
+    :param limit_s: time limit, after which the rest is not read, as the explanation then notes; None reads everything.
     :param processes: number of reading processes, 0 for one per CPU and at most four.
     :raises NothingToRead: none of the paths has a log.
     """

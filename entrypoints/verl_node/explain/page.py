@@ -18,7 +18,7 @@ _LEVELS = {
     "symptom": " A consequence: used if nothing else is found.",
 }
 _PARTS = (
-    "Such a failure gets the class of the part that raised it, and the report says so: a guess by structure. "
+    "Such a failure gets the class of the part that raised it, which the report marks as a guess. "
     "The first matching row is used; frames are tried from the innermost outwards."
 )
 _BY = {

@@ -1,6 +1,6 @@
 """Parts of the software stack, from stack_parts.yaml, for failures that no rule matches.
 
-This is a guess by structure, and the explanation says so: the class is the part that raised the error, not its cause.
+The explanation marks this as a guess: the class is the part that raised the error, not its cause.
 """
 
 from __future__ import annotations
