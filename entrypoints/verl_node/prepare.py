@@ -70,15 +70,15 @@ def _check_file(path: Path) -> None:
 def _check_configuration(configuration: Path) -> None:
     """Check model and data against the training's configuration, if the head could resolve it."""
     from verl_node.configuration import check
-    from verl_node.configuration.finding import ERROR, require_none
+    from verl_node.configuration.finding import ERROR, require_no_errors
 
     if not configuration.is_file():
         return
-    findings = check.later(*check.saved(configuration))
+    findings = check.check_inputs(*check.saved(configuration))
     for finding in findings:
         if finding.severity != ERROR:
             _report("model", "note", message=finding.sentence())
-    require_none(findings)
+    require_no_errors(findings)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -18,7 +18,7 @@ def test_a_preempted_training_ends_at_its_next_checkpoint_with_the_cause(trainin
 def test_the_next_attempt_continues_from_the_checkpoint_and_completes(training: Launch) -> None:
     second = training.with_attempt(2)
     job = training.cluster.job(training.id)
-    resumed = re.search(r"training goes on from step (\d+): ", training.output())
+    resumed = re.search(r"training resumes from step (\d+): ", training.output())
     steps = [row["step"] for row in second.rows("metrics.jsonl")]
 
     assert (job.state, job.code) == ("COMPLETED", 0), training.end_of_output()

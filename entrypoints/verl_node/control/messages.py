@@ -152,7 +152,7 @@ class Checked(Message):
 
 @dataclass(frozen=True)
 class Prepare(Message):
-    """Run the command ``argv``, and import the rollout (`verl_node.training.rollout.words`)."""
+    """Run the command ``argv``, and import the rollout (`verl_node.training.rollout.arguments_of`)."""
 
     argv: list[str]
     rollout: list[str]

@@ -31,7 +31,7 @@ async def evaluate(
     reports += [peer.report or _no_report(peer.identity.host) for peer in server.workers.peers()]
     keys = plan.training.keys if plan else {}
     model = next(iter(plan.training.models), "") if plan else ""
-    between = cluster.ask(reports, keys, model)
+    between = cluster.compare(reports, keys, model)
     if settings.run_dir is not None:
         write_by_rename(settings.run_dir / "checks.json", table.record(reports, between))
     of_nodes = [outcome for report in reports for outcome in report.outcomes]
@@ -39,7 +39,7 @@ async def evaluate(
         print(table.text(reports, between), flush=True)  # noqa: T201
         _require_passed([*of_nodes, *between])
     else:
-        checks.judge(between, say=journal.note)
+        checks.require_passed(between, log=journal.note)
     cause = f"{len(of_nodes)} checks on {len(reports)} nodes found nothing that keeps a training from running."
     return Verdict(0, "self", "checks", journal.host, cause, "")
 

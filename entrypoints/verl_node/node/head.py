@@ -177,7 +177,7 @@ class _Head:
         for node in await driver.actors(Deadline(self.settings.ray_timeout_s)):
             masks = ", ".join(f"{name}={value}" for name, value in node["masks"].items()) or "no mask"
             self.journal.note(f"an actor ran at {node['address']} (Python {node['python']}, {masks})")
-            visible_devices.require_one(
+            visible_devices.require_one_mask(
                 node["masks"],
                 platform=self.settings.platform,
                 gpus=self.facts.gpus,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_node import versions
-from verl_node.checks.node.memory import shared_bytes
+from verl_node.checks.node.limits import shared_memory_bytes
 from verl_node.gpu import platforms, usage, visible_devices
 from verl_node.gpu.usage import Gpu
 from verl_node.ray_node import fast_start
@@ -36,7 +36,7 @@ class NodeFacts:
         """Count the GPUs if Slurm did not, read the versions, divide the port block. Raises BadSettings."""
         gpus = settings.allocation.gpus
         if gpus is None:
-            offered = visible_devices.offered(settings.environ, platform=settings.platform)
+            offered = visible_devices.offered_gpus(settings.environ, platform=settings.platform)
             gpus = offered or platforms.find(settings.platform).declared_gpus
         debuggers = DEBUGGERS if settings.debug else 0
         ports = NodePorts.divide(*settings.port_block, settings.head_ports, debuggers=debuggers)
@@ -70,7 +70,7 @@ class NodeFacts:
 
     def ray_share(self) -> Share:
         """Return the resources that this node gives to Ray."""
-        memory, shared = self.settings.memory_bytes, shared_bytes()
+        memory, shared = self.settings.memory_bytes, shared_memory_bytes()
         store = None
         if memory is not None and shared >= _LEAST_SHARED_BYTES:
             store = int(min(memory * _OBJECT_STORE_PART, shared * 0.9))
@@ -81,4 +81,6 @@ class NodeFacts:
         """Return the current usage of the job's GPUs on this node."""
         platform = self.settings.platform
         visible = visible_devices.visible_devices(platform)
-        return usage.read_usage(platform, visible_devices.kept(self.settings.environ, gpus=self.gpus, visible=visible))
+        return usage.read_usage(
+            platform, visible_devices.kept_mask(self.settings.environ, gpus=self.gpus, visible=visible)
+        )

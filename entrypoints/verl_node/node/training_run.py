@@ -19,8 +19,8 @@ from verl_node.supervision import hang as supervision_hang
 from verl_node.supervision import stacks
 from verl_node.supervision.waiting import Deadline, until
 from verl_node.training import rollout, run
-from verl_node.training.checkpoint_watch import Saves
-from verl_node.training.metrics_writer import MetricsWriter
+from verl_node.training.checkpoint_watch import CheckpointWatch
+from verl_node.training.metrics import MetricsWriter
 from verl_node.training.rollout import RolloutImport
 
 
@@ -36,7 +36,7 @@ class TrainingRun:
         self.server = server
         self.plan = plan
         self.env = env
-        self._saves = Saves(plan.training.checkpoints, plan.run_dir, journal.note)
+        self._checkpoints = CheckpointWatch(plan.training.checkpoints, plan.run_dir, journal.note)
         self._no_errors = asyncio.Event()
         self._checked = asyncio.Event()
         self._rollout = RolloutImport(facts.host, journal.note)
@@ -50,8 +50,8 @@ class TrainingRun:
         return [
             self._check_configuration(),
             self._rollout.watch(),
-            self._saves.watch(),
-            self._saves.until_time_is_over(),
+            self._checkpoints.watch(),
+            self._checkpoints.stop_after_notice(),
         ]
 
     async def _check_configuration(self) -> None:
@@ -71,7 +71,7 @@ class TrainingRun:
         await self._no_errors.wait()
         settings = self.facts.settings
         deadline = Deadline(settings.prepare_timeout_s)
-        imported = rollout.words(self.plan.configuration, self.plan.module)
+        imported = rollout.arguments_of(self.plan.configuration, self.plan.module)
         self._rollout.begin(imported, self.env)
         argv = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
         await prepare_child.run(argv, settings.environ, journal=self.journal, deadline=deadline)
@@ -90,16 +90,16 @@ class TrainingRun:
 
         def on_step(step: int) -> None:
             pace.step(step)
-            self._saves.logged = step
+            self._checkpoints.logged = step
             self.server.broadcast(Step(step))
 
         gpus = Watch(self.facts.gpu_usage)
         rows = self.plan.run_dir / "metrics.jsonl"
         steps = MetricsWriter(rows, self.facts.host, gpus, self.plan.training.file_log, on_step)
-        self.server.on_row = steps.take
+        self.server.on_row = steps.write_row
         hang = supervision_hang.watch(pace, self.journal.note, self._take_stacks)
         code = await run.run(self.plan, env, steps, gpus.follow(), hang)
-        await self._saves.look()
+        await self._checkpoints.check()
         return Verdict.of_training(code, host=self.facts.host)
 
     async def _take_stacks(self, hang: int) -> str:

@@ -22,7 +22,7 @@ from verl_node.reporting.events import Event, Journal
 from verl_node.reporting.verdict import Verdict
 from verl_node.supervision import stacks
 from verl_node.supervision.waiting import Deadline, run_watched
-from verl_node.training import metrics_writer
+from verl_node.training import metrics
 from verl_node.training.rollout import RolloutImport
 
 
@@ -142,7 +142,7 @@ class _Worker:
             elif isinstance(order, messages.Checked):
                 ray.checked()
             elif isinstance(order, messages.Step):
-                row = await metrics_writer.gpu_row(order.step, self.facts.host, self.gpus)
+                row = await metrics.gpu_row(order.step, self.facts.host, self.gpus)
                 if row is not None:
                     self.session.send(messages.MetricsRow(row))
             elif isinstance(order, messages.TakeStacks):

@@ -33,7 +33,9 @@ def build(
     `ray start`. Ray reads some of them when it is imported, others when it starts.
     """
     visible = visible_devices.visible_devices(settings.platform)
-    env = visible_devices.one_mask(settings.environ, platform=settings.platform, gpus=gpus, visible=visible, ray=ray)
+    env = visible_devices.with_one_mask(
+        settings.environ, platform=settings.platform, gpus=gpus, visible=visible, ray=ray
+    )
     _set_authentication(env, settings.token_file)
     for name, value in {**_DEFAULTS, **_timeouts(settings.ray_timeout_s), **_patience(settings.silence_s)}.items():
         env.setdefault(name, value)  # an exported value takes precedence
@@ -58,7 +60,7 @@ def complete(
     env: Mapping[str, str], *, gcs: str, own_address: str, doctor: str, note: Callable[[str], None]
 ) -> dict[str, str]:
     """Return the environment with the address of the GCS, and NCCL's variables for the network of ``own_address``."""
-    found = fabric.of_this_node(own_address, env)
+    found = fabric.discover_on_this_node(own_address, env)
     variables = found.variables(env)
     text = ", ".join(f"{name} {value}" for name, value in variables.items()) or "nothing to set"
     note("; ".join([f"fabric: {text}", *found.notes]))

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Checks of the host, which a container with its own processes cannot make: who holds a GPU, what the kernel said of it,
-# whose Ray is still there. verl_node puts them beside its own (verl_node/checks/node/host.py).
+# whose Ray is still there. verl_node puts them beside its own (verl_node/checks/background.py).
 # Sets: HOLDERS, HOSTCHECK_ANSWERS, HOSTCHECK_BEGAN, HOSTCHECK_LOG.
 
 readonly HOSTCHECK_LIMIT_S=3

@@ -220,7 +220,7 @@ def test_the_account_that_listens_on_the_control_port_is_named() -> None:
         with pytest.raises(BadSettings, match=r"control port .* cannot be used: .*in use.*") as refused:
             await Head.listening_on(port)
         uid = NOBODY if os.geteuid() == 0 else os.geteuid()
-        assert f"(uid {uid}) listens there." in refused.value.cause
+        assert f"(uid {uid}) listens on it." in refused.value.cause
 
     with attacker("squat", port):
         asyncio.run(scenario())
@@ -233,7 +233,7 @@ def test_the_listening_account_is_read_from_the_kernels_tables(tmp_path: Path) -
     (tmp_path / "net" / "tcp").write_text(head + row.format("0100007F:18EB", "01", 7))
     (tmp_path / "net" / "tcp6").write_text(head + row.format("0" * 32 + ":18EB", "0A", 987654))
 
-    assert address.listener(6379, tmp_path) == " A process of the account with the uid 987654 listens there."
+    assert address.listener(6379, tmp_path) == " A process of the account with the uid 987654 listens on it."
     assert address.listener(6380, tmp_path) == ""
     assert address.listener(6379, tmp_path / "none") == ""
 
