@@ -130,7 +130,9 @@ def test_the_cluster_adds_its_address_and_the_variables_of_the_network_that_are_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     choices = (Choice("GLOO_SOCKET_IFNAME", "eth0", "why"), Choice("NCCL_IB_HCA", "=mlx5_0", "why"))
-    monkeypatch.setattr(environment.fabric, "discover_on_this_node", lambda address, environ: Fabric(choices, notes=(address,)))
+    monkeypatch.setattr(
+        environment.fabric, "discover_on_this_node", lambda address, environ: Fabric(choices, notes=(address,))
+    )
     notes: list[str] = []
 
     found = environment.complete(
