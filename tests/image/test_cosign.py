@@ -351,7 +351,7 @@ def test_a_registry_over_https_leads_cosign_to_no_plain_http(
         server.login, server.elsewhere = "", address
         said.append(refused(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66))
 
-        assert all("it led to plain http, and docker asks this registry over TLS alone" in each for each in said)
+        assert all("it led to plain http, and docker uses only TLS for this registry" in each for each in said)
         assert (thief.heard, thief.asked) == ([], [])
 
 

@@ -47,7 +47,7 @@ def test_the_variable_does_what_the_flag_does(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("words", "more", "says"),
     [
-        (("--debgu", "demo_cpu"), {}, "'--debgu' is no flag of launch.sh"),
+        (("--debgu", "demo_cpu"), {}, "'--debgu' is not a flag of launch.sh"),
         (("demo_cpu",), {"VERLJOB_DEBUG": "yes"}, "VERLJOB_DEBUG=yes"),
         (("--debug", "demo_cpu"), {"VERLJOB_DASHBOARD": "0"}, "VERLJOB_DASHBOARD=0 turns off"),
     ],
@@ -59,12 +59,12 @@ def test_what_cannot_be_meant_ends_with_64(rig: Rig, words: tuple[str, ...], mor
 
 
 def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
-    script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 debug::announce 30003 n1 2>&1"
-    new = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="1").stdout
+    script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 launch::_print_debugger 30003 n1 2>&1"
+    new = rig.source("launch/main", script, VERLJOB_DEBUG="1").stdout
     assert "launch.json" in new
     assert "http://localhost:30003" in new
     assert "whoever reaches the nodes can run code" in new
-    old = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="legacy").stdout
+    old = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout
     assert (
         "srun --jobid=20 --overlap --pty --nodes=1 --ntasks=1 --nodelist=n1 docker exec --interactive --tty verljob-"
         in old
@@ -74,8 +74,8 @@ def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
 
 def test_without_a_container_the_old_debugger_is_the_environments_own_and_has_the_jobs_token(rig: Rig) -> None:
     place = "VERLJOB_RUNTIME=bare VERLJOB_IMAGE='/envs/my verl' VERLJOB_LOCAL=/scratch"
-    script = f"{place} VERLJOB_ATTEMPT=2 debug::announce 30003 n1"
-    line = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
+    script = f"{place} VERLJOB_ATTEMPT=2 launch::_print_debugger 30003 n1"
+    line = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
     words = shlex.split(line.partition("--nodelist=n1 ")[2])
 
     assert words[:2] == ["env", "RAY_AUTH_MODE=token"]

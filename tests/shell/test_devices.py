@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.shell.rig import Rig
 
-DEVICES = "common/log common/verdict common/env_table node/spec/account node/spec/devices"
+DEVICES = "common/log common/verdict common/env_table node/spec/devices"
 
 
 SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh

@@ -85,5 +85,5 @@ def test_what_launch_sh_would_read_otherwise_than_yaml_is_refused(rig: Rig, text
 
 def read_recipe(rig: Rig, text: str) -> subprocess.CompletedProcess[str]:
     (rig.work / "mine.yaml").write_text(text)
-    script = 'recipe::choose mine.yaml; printf "%s %s" "$RECIPE_PLATFORM" "$RECIPE_ACCELERATOR"'
+    script = 'recipe::parse mine.yaml; printf "%s %s" "$RECIPE_PLATFORM" "$RECIPE_ACCELERATOR"'
     return rig.source("common/log common/verdict common/env_table launch/recipe", script)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.shell.rig import Rig
 
-LIBRARIES = "common/log common/verdict common/process node/stale_containers node/gpu_users node/host_check"
+LIBRARIES = "common/log common/verdict common/process node/container node/host_check"
 # `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory` of a machine with two H200s, driver 580.159.04, while a
 # process of torch held 4 GiB of the second.
 HELD = "GPU-a3d40f9a-13bb-7c55-3a00-09414b4c54e4, 584, 4706"
@@ -50,7 +50,7 @@ class Host:
     def seen(self, script: str = OURS) -> dict[str, list[str]]:
         """The fields of each check's line."""
         file = self.rig.root / "checks"
-        lines = ["host_check::begin", script, f"IMAGE_ID=sha256:1 host_check::judge {file}"]
+        lines = ["host_check::start", script, f"IMAGE_ID=sha256:1 host_check::write_results {file}"]
         done = self.rig.source(LIBRARIES, "\n".join(lines), HOSTCHECK_ROOT=str(self.root))
         assert done.returncode == 0, done.stderr
         return {line.split("\t")[0]: line.split("\t")[1:] for line in file.read_text().splitlines()}

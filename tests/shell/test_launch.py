@@ -163,4 +163,4 @@ def test_an_override_that_is_none_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, "trainer.nnodes")
 
     assert done.returncode == 64
-    assert "'trainer.nnodes' is no override" in last(done)
+    assert "'trainer.nnodes' is not an override" in last(done)

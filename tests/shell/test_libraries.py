@@ -34,7 +34,7 @@ def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> Non
     assert done.stdout == "3 seccomp=unconfined"
 
 
-@pytest.mark.parametrize(("line", "words"), [("gpu=amd", "'gpu', which is no setting"), ("devices", "has no '='")])
+@pytest.mark.parametrize(("line", "words"), [("gpu=amd", "'gpu', which is not a setting"), ("devices", "has no '='")])
 def test_a_typo_in_a_table_stops_with_file_and_line(rig: Rig, line: str, words: str) -> None:
     (rig.work / "site.env").write_text(f"# a comment\n\n{line}\n")
 
@@ -90,7 +90,9 @@ def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: di
 def test_a_missing_sign_weighs_less_on_a_node_with_more_to_run_than_it_has_cores_for(
     rig: Rig, cores: int, silent: int
 ) -> None:
-    done = rig.source("node/lease", f"LEASE_CORES={cores} LEASE_SILENT=0\nlease::_miss\nprintf '%s' \"$LEASE_SILENT\"")
+    done = rig.source(
+        "node/container", f"LEASE_CORES={cores} LEASE_SILENCE=0\nlease::_count_miss\nprintf '%s' \"$LEASE_SILENCE\""
+    )
 
     assert done.stdout == str(silent)
 
@@ -158,7 +160,7 @@ def test_the_clock_counts_milliseconds(rig: Rig, clock: str) -> None:
 
 
 def test_the_accounts_own_group_comes_first(rig: Rig) -> None:
-    done = rig.source("node/spec/account", "account::gids\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
+    done = rig.source("node/spec/devices", "devices::_read_groups\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
 
     gids = [int(gid) for gid in done.stdout.split()]
     assert gids[0] == os.getgid()

@@ -120,7 +120,7 @@ def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_i
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    both = f"env_table::profile {site}; env_table::read {platform}"
+    both = f"env_table::read_profile {site}; env_table::read {platform}"
     mine = {"VERLJOB_REQUIRE_SIGNATURE": "/mine.pub", "VERLJOB_COSIGN": "/mine"}
     assert order(both) == "/site.pub|/platform"
     assert order(both, **mine) == "/site.pub|/mine"

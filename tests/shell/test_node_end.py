@@ -122,7 +122,7 @@ def test_a_container_that_is_silent_for_longer_than_the_patience_is_given_up(rig
 
     assert rig.node().returncode == 76
     assert time.monotonic() - began > 8
-    assert "gave no sign of life for 8 s" in rig.verdict()["cause"]
+    assert "sent no heartbeat for 8 s" in rig.verdict()["cause"]
     assert left(rig) == []
 
 

@@ -61,7 +61,7 @@ def test_an_image_of_somebody_else_is_refused(rig: Rig) -> None:
     rig.fake("entrypoint", "[bash]\n")
 
     assert rig.node().returncode == 64
-    assert "no image of this toolkit" in rig.verdict()["cause"]
+    assert "is not an image of this toolkit" in rig.verdict()["cause"]
 
 
 def test_what_docker_run_says_is_the_cause(rig: Rig) -> None:

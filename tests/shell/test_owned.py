@@ -140,7 +140,7 @@ def test_a_nodes_log_is_neither_followed_nor_waited_for(rig: Rig, diary: Path, p
     done = rig.node()
 
     assert done.returncode == 77
-    assert f"cause={folder}/node.log is no file of this account" in done.stderr
+    assert f"cause={folder}/node.log is not a file of this account" in done.stderr
     assert diary.read_text() == "mine"
 
 

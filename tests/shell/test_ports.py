@@ -18,7 +18,7 @@ SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what 
 
 def reserve(rig: Rig, script: str, **more: str) -> subprocess.CompletedProcess[str]:
     settings = {"VERLJOB_PORT_RANGE": "20000-32767", "VERLJOB_PORTS": "512", **more}
-    return rig.source(PORTS, f"{SHOW}ports::range\n{script}\ntrap - EXIT", **settings)
+    return rig.source(PORTS, f"{SHOW}ports::read_range\n{script}\ntrap - EXIT", **settings)
 
 
 TAKE = 'ports::reserve "$PORTS_LOW" "$PORTS_HIGH" 512 0; echo "$PORTS_FIRST-$PORTS_LAST"'
@@ -34,7 +34,7 @@ def again() -> str:
     """The same reservation by another process while the first holds its own; its user may not see this checkout."""
     lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in PORTS.split()]
     return "\n".join(
-        ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::range", TAKE, "trap - EXIT"]
+        ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::read_range", TAKE, "trap - EXIT"]
     )
 
 
@@ -59,9 +59,9 @@ def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
 def test_only_blocks_that_nobody_holds_are_tidied_up(rig: Rig) -> None:
     smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "32512 32767 3 0")
     reserve(rig, smaller)  # nobody gives it back
-    count = 'before=("$VERLJOB_PORTS_FOLDER"/*); (ports::tidy); ls "$VERLJOB_PORTS_FOLDER"; echo ${#before[@]}'
+    count = 'before=("$VERLJOB_PORTS_FOLDER"/*); (ports::remove_stale); ls "$VERLJOB_PORTS_FOLDER"; echo ${#before[@]}'
     done = reserve(rig, f"{TAKE}\n{count}")
-    reserve(rig, "ports::tidy")
+    reserve(rig, "ports::remove_stale")
 
     block, left, before = done.stdout.split()
     assert (left.partition(".")[0], before) == (block, "2")
@@ -93,7 +93,7 @@ def test_when_all_blocks_are_taken_it_says_so(rig: Rig) -> None:
 def test_the_range_ends_below_the_ephemeral_ports(rig: Rig) -> None:
     live = rig.work / "range"
     live.write_text("25000\t60999\n")
-    script = f'ports::range "{live}"; echo "$PORTS_LOW-$PORTS_HIGH"'
+    script = f'ports::read_range "{live}"; echo "$PORTS_LOW-$PORTS_HIGH"'
 
     assert reserve(rig, script).stdout == "20000-24999\n"
 
@@ -121,13 +121,13 @@ def test_the_lock_works_between_users(rig: Rig) -> None:
 def test_one_node_waits_for_the_turn_of_another(rig: Rig) -> None:
     """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
     script = (
-        'pull_slots::take; first=$TURN; (sleep 1; rmdir -- "$first") & '
-        "TURN=''; pull_slots::take; echo \"${TURN##*/} $SECONDS\"\n"
-        "TURN=''; VERLJOB_PULL_TIMEOUT_S=1; pull_slots::take; echo \"none: $TURN\""
+        'image::acquire_pull_slot; first=$PULL_SLOT; (sleep 1; rmdir -- "$first") & '
+        "PULL_SLOT=''; image::acquire_pull_slot; echo \"${PULL_SLOT##*/} $SECONDS\"\n"
+        "PULL_SLOT=''; VERLJOB_PULL_TIMEOUT_S=1; image::acquire_pull_slot; echo \"none: $PULL_SLOT\""
     )
-    done = rig.source("common/log node/pull_slots", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
+    done = rig.source("common/log node/image", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
 
     turn, seconds = done.stdout.splitlines()[0].split()
     assert (turn, done.stdout.splitlines()[1]) == ("1", "none: ")
     assert int(seconds) >= 1
-    assert "no turn to pull after 1 s" in done.stderr
+    assert "no free slot to pull after 1 s" in done.stderr

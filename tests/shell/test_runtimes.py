@@ -75,7 +75,7 @@ def test_a_runtime_that_takes_neither_path_nor_reference_says_so(rig: Rig, seam:
     done = rig.node(VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=str(rig.work))
 
     assert done.returncode == 66
-    assert "the runtime pretend takes no path" in rig.verdict()["cause"]
+    assert "the runtime pretend cannot load a path" in rig.verdict()["cause"]
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

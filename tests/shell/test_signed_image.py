@@ -176,7 +176,7 @@ def test_nothing_is_asked_where_no_signature_is_demanded(rig: Rig, key: Path) ->
         ("unsigned", 77, f"{NAME}:1 is not signed, and VERLJOB_REQUIRE_SIGNATURE demands a signature by "),
         ("another key", 77, f"{NAME}:1 is signed, but not this image by the owner of "),
         ("another image", 77, f"signatures: invalid or missing digest in claim: {DIGEST}"),
-        ("a private key", 64, "which cosign cannot take: "),
+        ("a private key", 64, "which cosign cannot read: "),
         ("no such tag", 66, "could not verify hub.example/team/verl.cpu:1 (code 11): image tag not found"),
         ("no blob", 66, "could not verify hub.example/team/verl.cpu:1 (code 12): no matching signatures: GET "),
         ("down", 66, "connect: connection refused"),
@@ -269,14 +269,14 @@ def test_an_image_of_no_registry_ends_with_77(rig: Rig, key: Path, reference: st
 
     said = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
 
-    assert "demands a signature, which lies in the image's registry, and VERLJOB_IMAGE=" in said
+    assert "demands a signature in the image's registry, and VERLJOB_IMAGE=" in said
     assert not (rig.root / "fake" / "cosign.argv").exists()
 
 
 def test_a_key_that_cannot_be_read_is_named(rig: Rig, key: Path) -> None:
     for named in ("/none", "release.pub", "https://thief.example/key", str(rig.root)):
         done = launch(rig, key, VERLJOB_REQUIRE_SIGNATURE=named)
-        assert f"is {named}, which is no file that n1 can read" in refused(rig, done, 64)
+        assert f"is {named}, which is not a file that n1 can read" in refused(rig, done, 64)
 
 
 def test_a_first_node_without_cosign_ends_with_77_and_says_so(rig: Rig, key: Path) -> None:

@@ -144,7 +144,7 @@ def test_an_override_without_a_key_ends_with_64_and_a_sentence(rig: Rig, overrid
     done = rig.launch(DEMO, "a=1", override, VERLJOB_DRY_RUN=dry)
 
     assert done.returncode == 64
-    assert f"'{override}' is no override of the recipe {DEMO}" in last(done)
+    assert f"'{override}' is not an override of the recipe {DEMO}" in last(done)
 
 
 @pytest.fixture
@@ -223,4 +223,4 @@ def test_a_table_unsets_variables_and_runs_nothing(rig: Rig) -> None:
 
     assert done.returncode == 64, done.stdout
     assert not (rig.root / "fake" / "pwned").exists()
-    assert "which names no variable" in rig.verdict()["cause"]
+    assert "which is not a variable name" in rig.verdict()["cause"]

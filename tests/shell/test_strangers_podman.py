@@ -52,7 +52,7 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
         text = content.replace("$STRANGER", str(stranger.pid))
         (rig.work / "pid").write_text(f"{text}\n")
         done = rig.source(
-            "../runtimes/podman", f'podman::_conmon_pid "{rig.work}/pid" || echo none; echo "${{CONMON_PID:+set}}"'
+            "../runtimes/podman", f'podman::_read_pid_file "{rig.work}/pid" || echo none; echo "${{CONMON_PID:+set}}"'
         )
         stranger.kill()
 
@@ -62,7 +62,7 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
 @pytest.mark.parametrize("made", ["echo -1 > pause.pid", "mkfifo pause.pid", "ln -s /proc/self/stat pause.pid"])
 def test_the_process_of_leave_is_ended_by_no_file_of_a_stranger(rig: Rig, place: Path, made: str) -> None:
     other_account.attack(place, made)
-    script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman::_end_pause\necho well'
+    script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman::_kill_pause_process\necho well'
 
     done = rig.source("common/log ../runtimes/podman", script)
 
@@ -72,7 +72,7 @@ def test_the_process_of_leave_is_ended_by_no_file_of_a_stranger(rig: Rig, place:
 def test_the_accounts_own_pid_file_is_read(rig: Rig) -> None:
     done = rig.source(
         "../runtimes/podman",
-        f'echo "$$" > {rig.work}/pid; podman::_conmon_pid {rig.work}/pid; echo "$((CONMON_PID == $$))"',
+        f'echo "$$" > {rig.work}/pid; podman::_read_pid_file {rig.work}/pid; echo "$((CONMON_PID == $$))"',
     )
 
     assert done.stdout == "1\n"

@@ -33,7 +33,7 @@ def test_a_name_in_the_port_folder_is_never_run(rig: Rig, folder: Path) -> None:
     names = ["0-0+UID[$(id -un>$HOME.pwned)]", "20000-20511+UID[$(id -un>$HOME.pwned)]", "1-a[$(id>$HOME.pwned)].1"]
     other_account.attack(folder, "\n".join(f"mkdir -p '{name}'; : > '{name}x'" for name in names))
 
-    done = in_time(rig, f"{TAKE}\nports::release; ports::tidy")
+    done = in_time(rig, f"{TAKE}\nports::release; ports::remove_stale")
 
     assert done.stdout == "20000-20511\n", done.stderr
     assert not Path(f"{rig.home}.pwned").exists()
@@ -98,7 +98,7 @@ def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
         for name in ("common/log", "common/verdict", "common/ports")
     ]
     head = ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING="]
-    text = "\n".join([*head, *lines, SHOW, "ports::range", TAKE, "trap - EXIT"])
+    text = "\n".join([*head, *lines, SHOW, "ports::read_range", TAKE, "trap - EXIT"])
     return rig.run(
         "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "bash", "-c", text,
         VERLJOB_PORT_RANGE="20000-32767", VERLJOB_PORTS="512",
@@ -111,10 +111,10 @@ def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
         ("mkdir -m 700 ports", "cannot write port locks to"),
         ("mkdir -m 777 ports", "is not sticky"),
         ("mkdir -m 755 ports", "cannot write port locks to"),
-        ("mkfifo ports", "is no folder or a link"),
-        (": > ports", "is no folder or a link"),
-        ("ln -s gone ports", "is no folder or a link"),
-        ("ln -s ../theirs ports", "is no folder or a link"),
+        ("mkfifo ports", "is not a folder, or is a link"),
+        (": > ports", "is not a folder, or is a link"),
+        ("ln -s gone ports", "is not a folder, or is a link"),
+        ("ln -s ../theirs ports", "is not a folder, or is a link"),
     ],
 )
 @pytest.mark.parametrize("who", ["root", "an account"])
@@ -158,7 +158,7 @@ JOB = """
 set -Eeuo pipefail
 HOST=n1 STAGE=checks ENDING=
 {libraries}
-ports::range
+ports::read_range
 ports::reserve 20000 20239 "$1" 0
 printf '%s %s\\n' "$PORTS_FIRST" "$PORTS_LAST" > "$2"
 read -r _ # until all have theirs

@@ -149,7 +149,7 @@ verdict::_json() {
 # Prints the seconds of the phases in the head's result.json; an empty object where it wrote none.
 verdict::_phases() {
     local text=''
-    ! ownership::file "$1" || text=$(< "$1")
+    ! ownership::is_file "$1" || text=$(< "$1")
     if [[ $text =~ \"phases\":[[:space:]]*(\{[^\}]*\}) ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '{}'; fi
 }
 

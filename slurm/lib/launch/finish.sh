@@ -4,13 +4,13 @@
 
 finish::judge() {
     local silent
-    srun::silent
-    silent=${STEP_SILENT[*]-}
+    srun::find_missing
+    silent=${STEP_MISSING[*]-}
     [[ -z $silent || -n $ENDING ]] || finish::_look_after
-    if [[ -z $STEP_FAULT$ENDING$STEP_GIVEN_UP && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
+    if [[ -z $STEP_FAULT$ENDING$STEP_ABANDONED && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
         STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
     fi
-    run_dir::verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
+    run_dir::read_verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
     # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals whom it saw in /proc just then.
     if [[ -n $ENDING && ${VERDICT[origin]} != self ]]; then
         [[ ${VERDICT[origin]} != outside ]] || { VERDICT[code]=143 && verdict::classify; }
@@ -25,8 +25,8 @@ finish::judge() {
 finish::_look_after() {
     local node
     local -a present=()
-    for node in "${STEP_SILENT[@]}"; do
-        [[ -n $STEP_GIVEN_UP ]] && run_dir::verdict && [[ ${VERDICT[code]}$RUNDIR_SPEAKER == 760 && ${VERDICT[host]} == "$node" ]] \
+    for node in "${STEP_MISSING[@]}"; do
+        [[ -n $STEP_ABANDONED ]] && run_dir::read_verdict && [[ ${VERDICT[code]}$RUNDIR_VERDICT_ID == 760 && ${VERDICT[host]} == "$node" ]] \
             || present+=("$node")
     done
     ((${#present[@]} == 0)) || srun::sweep "${present[@]}"
@@ -46,7 +46,7 @@ finish::_who() {
 # Whether the head's result.json is already the job's: its container wrote it, and node.sh may have known better.
 finish::_told() {
     local text=''
-    [[ ${RUNDIR_SPEAKER:-} == 0 ]] && ownership::file "$VERLJOB_RUN_DIR/result.json" || return 1
+    [[ ${RUNDIR_VERDICT_ID:-} == 0 ]] && ownership::is_file "$VERLJOB_RUN_DIR/result.json" || return 1
     text=$(< "$VERLJOB_RUN_DIR/result.json")
     [[ $text =~ \"code\":[[:space:]]*${VERDICT[code]}[^0-9] ]]
 }
@@ -75,7 +75,7 @@ finish::report() {
 # Prints why a job failed, before its last line: FILE, which the head wrote of the logs, else what the verdict says.
 finish::_explain() {
     [[ ${VERDICT[code]} != 0 ]] || return 0
-    if [[ -s $1 ]] && ownership::file "$1"; then
+    if [[ -s $1 ]] && ownership::is_file "$1"; then
         log::printable "$(< "$1")"
         return 0
     fi

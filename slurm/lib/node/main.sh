@@ -6,50 +6,49 @@
 for name in \
     common/{log,ownership,verdict,process,env_table,ports} \
     runtime/runtime \
-    node/spec/{account,devices,resources,mounts,environment,container_spec} \
-    node/{lease,signed_image,image,scratch,secrets,container,outcome,ray_logs} \
-    node/{stale_containers,pull_slots,gpu_users,host_check}; do
-    # shellcheck source=/dev/null # each is checked by itself
+    node/spec/{devices,resources,mounts,environment,container_spec} \
+    node/{signed_image,image,scratch,secrets,container,outcome,host_check}; do
+    # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
 unset name
 
-# Slurm kills what is left of a step 30 s after TERM (KillWait); the job is to be gone well before.
+# Seconds from TERM until the container is killed: Slurm kills the rest of a step 30 s after TERM (KillWait).
 readonly NODE_GRACE_S=3
 
-# Opens the log and arms the end. The head's talk is also the job's output; a worker's is in its log alone, and its
-# verdict travels on descriptor 3, which is the step's stderr.
+# Opens the log and sets the exit trap. The head's log is also the job's output; a worker writes to its log only and sends
+# its verdict on descriptor 3, the step's stderr.
 node::begin() {
     local -r folder=$VERLJOB_RUN_DIR/nodes/$SLURM_NODEID-$HOST
-    NODE_FOLDER='' # until it is known to be this account's
+    NODE_FOLDER='' # until its owner is checked
     exec 3>&2
     trap node::_end EXIT
     trap 'NODE_FAILED_AT="${BASH_SOURCE[0]##*/} line $LINENO: $BASH_COMMAND"' ERR
-    trap node::_asked_to_end TERM INT
-    ownership::begin
-    ownership::make "$VERLJOB_RUN_DIR" "${folder%/*}" "$folder"
-    [[ ! -e $folder/node.log && ! -L $folder/node.log ]] || ownership::file "$folder/node.log" \
-        || fail 77 "$folder/node.log is no file of this account" "remove it"
+    trap node::_on_term TERM INT
+    ownership::set_umask
+    ownership::make_folders "$VERLJOB_RUN_DIR" "${folder%/*}" "$folder"
+    [[ ! -e $folder/node.log && ! -L $folder/node.log ]] || ownership::is_file "$folder/node.log" \
+        || fail 77 "$folder/node.log is not a file of this account" "remove it"
     NODE_FOLDER=$folder
     if ((SLURM_NODEID == 0)); then
-        # Slurm signals every process of the step: tee has to outlive the others to write down their last words.
+        # Slurm signals every process of the step: tee has to outlive the others to write their last lines.
         exec > >(trap '' TERM INT USR1; exec tee -a -- "$NODE_FOLDER/node.log" 3>&-) 2>&1
     else
-        node::_log_by_a_pipe
+        node::_log_through_pipe
     fi
     log::note "node $SLURM_NODEID of job $SLURM_JOB_ID, attempt $VERLJOB_ATTEMPT, step of ${SLURM_CPUS_PER_TASK:-?} CPUs"
 }
 
-# Every fork and every redirection closes descriptors, and closing one of a file on a network waits for a server that does not
-# answer: this shell holds none of the run directory, or it would give no sign of life meanwhile.
-node::_log_by_a_pipe() {
+# Writes the log by a coprocess, so that this shell opens no file of the run directory. Every fork and redirection closes
+# descriptors; closing one on a file server that hangs would block, and this shell would send no heartbeat meanwhile.
+node::_log_through_pipe() {
     coproc NODE_LOG { trap '' TERM INT USR1; exec cat >> "$NODE_FOLDER/node.log" 3>&-; }
     local from=${NODE_LOG[0]} to=${NODE_LOG[1]}
     NODE_LOG_WRITER=$NODE_LOG_PID
     exec 1>&"$to" 2>&1 {from}<&- {to}>&-
 }
 
-# Gives the last words of a worker a second to arrive in its log.
+# Waits up to a second for the last lines of a worker to reach its log.
 node::_close_log() {
     local attempt
     exec > /dev/null 2>&1
@@ -59,45 +58,45 @@ node::_close_log() {
     done
 }
 
-node::_asked_to_end() {
+node::_on_term() {
     ENDING=${ENDING:-$SECONDS}
     [[ -n ${CONTAINER_CLIENT:-} || -n ${PROCESS_RUNNING:-} ]] || exit 143
 }
 
-# The EXIT trap: whatever happened, the container is gone, the verdict is filed, and nothing stays on the node.
+# The EXIT trap: removes the container, writes and sends the verdict, and removes everything else of the job on the node.
 node::_end() {
     local -r code=$?
     trap - EXIT ERR
     trap '' TERM INT
-    set +e # each step of the end is made, whatever became of the one before
+    set +e # a failed step must not prevent the next ones
     container::remove
-    pull_slots::give
+    image::release_pull_slot
     [[ -z $NODE_FOLDER ]] || rm -f -- "$NODE_FOLDER/bringing"
     outcome::judge "$code"
     [[ -z $NODE_FOLDER ]] || verdict::write "$NODE_FOLDER/verdict" || log::warn "the verdict could not be written to $NODE_FOLDER"
     verdict::send "$SLURM_NODEID-$HOST" >&3
-    [[ -z ${LOCAL:-} ]] || ray_logs::keep "$LOCAL/tmp/ray" "$NODE_FOLDER/ray"
+    [[ -z ${LOCAL:-} ]] || scratch::save_ray_logs "$NODE_FOLDER/ray"
     scratch::remove
     ports::release
-    (ports::tidy) # a killed launch.sh left its own; what fails here is nobody's verdict
-    ((SLURM_NODEID == 0)) || { log::note "$(verdict::sentence)" && node::_close_log; } # the head's is said by launch.sh
-    # A worker that heard the head's verdict has done its part: ending with that code would have Slurm kill the head.
+    (ports::remove_stale) # of a killed launch.sh; in a subshell, since a failure must not end this script
+    ((SLURM_NODEID == 0)) || { log::note "$(verdict::sentence)" && node::_close_log; } # launch.sh prints the head's
+    # A worker that exits with the head's code would make Slurm kill the head.
     [[ ${VERDICT[host]} == "$HOST" || $code != 0 ]] || exit 0
     exit "${VERDICT[code]}"
 }
 
-# For launch.sh, when the job's node.sh was killed here: its container, its logs and its folder.
+# For srun::sweep: removes the container, the logs and the folder that a killed node.sh left on this node.
 node::sweep() {
     local id=0 host
-    ownership::begin
-    for host in ${VERLJOB_NODELIST_HOSTS//,/ }; do # a step of its own counts its nodes from 0
+    ownership::set_umask
+    for host in ${VERLJOB_NODELIST_HOSTS//,/ }; do # SLURM_NODEID counts the nodes of the cleanup's own step
         [[ $host != "$HOST" ]] || break
         id=$((id + 1))
     done
     scratch::adopt "$id" || return 0
     runtime::remove "${LOCAL##*/}"
     secrets::find
-    ray_logs::keep "$LOCAL/tmp/ray" "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
+    scratch::save_ray_logs "$VERLJOB_RUN_DIR/nodes/$id-$HOST/ray"
     scratch::remove
-    ports::tidy
+    ports::remove_stale
 }

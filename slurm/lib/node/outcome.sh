@@ -18,7 +18,7 @@ outcome::_of_the_node() {
         verdict::set 143 signal "ended by a signal from outside" "another node's verdict, scancel or the time limit tells why"
     elif [[ -n ${LEASE_LOST:-} ]]; then
         verdict::set 76 self "$LEASE_LOST" "see $NODE_FOLDER/node.log and the engine's log"
-    elif [[ $1 == 125 && -n ${LEASE_SILENT:-} ]]; then
+    elif [[ $1 == 125 && -n ${LEASE_SILENCE:-} ]]; then
         outcome::_found # it gave signs of life: a client that loses its engine ends as one that could not start
     elif [[ -n ${CONTAINER_CLIENT:-} ]]; then
         container::verdict "$1"
@@ -42,7 +42,7 @@ outcome::_told() {
     local file
     [[ -n ${CONTAINER_CLIENT:-} ]] || return 1
     for file in "$LOCAL/out/verdict" "$NODE_FOLDER/verdict"; do
-        ! ownership::file "$file" || { verdict::read "$file" && return 0; }
+        ! ownership::is_file "$file" || { verdict::read "$file" && return 0; }
     done
     return 1
 }

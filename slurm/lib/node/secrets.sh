@@ -40,7 +40,7 @@ secrets::find() {
     while IFS= read -r name; do
         [[ -n ${!name:-} ]] || continue
         if [[ "${SECRETS_ALWAYS//$'\n'/} ${more//,/ } " == *" $name "* ]] \
-            || { environment::wanted "$name" && secrets::_is_one "$name"; }; then
+            || { environment::is_passed "$name" && secrets::_is_one "$name"; }; then
             SECRET_NAMES+=("$name")
         fi
     done < <(compgen -e)
