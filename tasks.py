@@ -58,7 +58,7 @@ def demo(_: Context) -> None:
     tags = catalog.names(variant)
     say(f"build      {tags[0]}")
     build(variant, Site.here(), tags)
-    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, say=say)
+    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=say)
     raise Exit(code=code)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from verl_node.settings.settings import Settings
 
-from slurm.errors import CannotLook
+from slurm.errors import CannotCheck
 from slurm.jobs import check
 
 JOB = check.Job("demo_cpu", ["trainer.total_epochs=2"], 2, 1, "", 80, 0, 0)
@@ -53,7 +53,7 @@ def test_a_wrong_configuration_gives_65_and_an_image_that_cannot_look_an_error(d
     (docker.parent / "code").write_text("65")
     assert check.run(JOB, environ(docker)) == 65
     (docker.parent / "code").write_text("127")
-    with pytest.raises(CannotLook, match=r"ended with 127 for verl\.cpu:latest"):
+    with pytest.raises(CannotCheck, match=r"ended with 127 for verl\.cpu:latest"):
         check.run(JOB, environ(docker))
 
 
@@ -76,9 +76,9 @@ def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, wanted: int) -> None
 
 
 def test_what_is_no_time_and_no_recipe_is_said() -> None:
-    with pytest.raises(CannotLook, match="The time limit soon"):
+    with pytest.raises(CannotCheck, match="The time limit soon"):
         check.minutes("soon")
-    with pytest.raises(CannotLook, match=r"recipes are demo_cpu, gsm8k_grpo, gsm8k_ppo"):
+    with pytest.raises(CannotCheck, match=r"recipes are demo_cpu, gsm8k_grpo, gsm8k_ppo"):
         check.find("gsm9k")
 
 
@@ -95,7 +95,7 @@ def test_a_recipes_platform_is_what_yaml_reads(docker: Path, tmp_path: Path) -> 
     assert "verl.cuda:latest" in words(docker)
 
     (tmp_path / "mine.yaml").write_text("platform: [\n")
-    with pytest.raises(CannotLook, match="is no YAML"):
+    with pytest.raises(CannotCheck, match="is not valid YAML"):
         check.run(replace(JOB, recipe=str(tmp_path / "mine.yaml")), environ(docker))
 
 

@@ -25,7 +25,7 @@ def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_login_node_that_is_well_passes_as_a_table(login: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert doctor.here([]) == 0
+    assert doctor.check_host([]) == 0
 
     assert "login.slurm_answers" in capfd.readouterr().out
 
@@ -36,7 +36,7 @@ def test_what_fails_is_69_and_json_for_machines(
     (login / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: Unable to contact controller' >&2; exit 1\n")
     monkeypatch.setenv("VERLJOB_MODEL", "/nowhere/model")
 
-    assert doctor.here(["--json"]) == 69
+    assert doctor.check_host(["--json"]) == 69
 
     told = json.loads(capfd.readouterr().out)
     failed = {one["check"]: one for one in told["nodes"][0]["outcomes"] if one["severity"] == "fail"}
@@ -49,13 +49,13 @@ def test_a_profile_speaks_to_a_login_nodes_checks_and_may_name_the_others(
 ) -> None:
     (login / "sinfo").unlink()
     monkeypatch.setenv("VERLJOB_CHECKS", "login.slurm_answers=warn rdma.ports_are_up=fail")
-    assert doctor.here([]) == 0
+    assert doctor.check_host([]) == 0
     monkeypatch.setenv("VERLJOB_CHECKS", "rdma.nothing=off")
-    assert doctor.here([]) == 64
+    assert doctor.check_host([]) == 64
 
 
 def test_show_env_tells_what_would_be_set_and_why(login: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert doctor.here(["--show-env"]) == 0
+    assert doctor.check_host(["--show-env"]) == 0
 
     said = capfd.readouterr().out
     assert "NCCL_SOCKET_IFNAME==" in said

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from slurm.errors import CommandFailed, EngineMissing, SlurmError
-from slurm.testbed import MAX_NODES, Cluster, compose, handed_on
+from slurm.testbed import MAX_NODES, Cluster, compose, exported_settings
 
 
 def fake(folder: Path, name: str, body: str) -> None:
@@ -57,7 +57,7 @@ def test_somebody_elses_prune_is_waited_for(path: Path, tmp_path: Path) -> None:
         path,
         "docker",
         f'case "$2" in prune) [ ! -s {tmp_path}/tried ] || exit 0; echo x > {tmp_path}/tried; '
-        f'echo "Error: {compose.ANOTHER_PRUNES}"; exit 1 ;; esac',
+        f'echo "Error: {compose.PRUNE_RUNS}"; exit 1 ;; esac',
     )
 
     compose.build_images("base")
@@ -66,7 +66,7 @@ def test_somebody_elses_prune_is_waited_for(path: Path, tmp_path: Path) -> None:
 
 
 def test_as_many_nodes_are_started_as_were_asked_for() -> None:
-    assert compose.up_words(2) == ["up", "--detach", "login", "registry", "n1", "n2"]
+    assert compose.up_arguments(2) == ["up", "--detach", "login", "registry", "n1", "n2"]
 
 
 @pytest.mark.parametrize("nodes", [0, MAX_NODES + 1])
@@ -112,4 +112,4 @@ def test_no_node_is_privileged() -> None:
 def test_a_job_gets_the_submitters_settings_but_not_those_of_this_machine() -> None:
     given = {"VERLJOB_IMAGE": "verl.cpu:x", "VERLJOB_DOCKER": "/usr/bin/docker", "HOME": "/root"}
 
-    assert handed_on(given) == {"VERLJOB_IMAGE": "verl.cpu:x"}
+    assert exported_settings(given) == {"VERLJOB_IMAGE": "verl.cpu:x"}

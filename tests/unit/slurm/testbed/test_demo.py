@@ -62,18 +62,18 @@ class Remembered:
 
 def test_a_story_tells_the_output_until_the_nodes_report_and_nothing_twice() -> None:
     cluster, told = Remembered(), list[str]()
-    story = demo.Story(cast("Cluster", cluster), "/run", told.append)
+    progress = demo.Progress(cast("Cluster", cluster), "/run", told.append)
     steps = (RUN_DIR / "metrics.jsonl").read_text().splitlines(keepends=True)
 
     cluster.files[JOB.output] = "n1: pulling the image\n"
-    story.go_on(JOB)
-    story.go_on(JOB)
+    progress.print_new(JOB)
+    progress.print_new(JOB)
     cluster.files[JOB.output] += "words of verl\n"
     cluster.files["/run/events.jsonl"] = '{"phase": "train", "event": "begin", "host": "n1", "message": ""}\n'
     cluster.files["/run/metrics.jsonl"] = steps[0]
-    story.go_on(JOB)
+    progress.print_new(JOB)
     cluster.files["/run/metrics.jsonl"] += steps[1]
-    story.go_on(JOB)
+    progress.print_new(JOB)
 
     assert [line.split(",")[0] for line in told] == [
         "n1: pulling the image",

@@ -2,54 +2,54 @@
 
 from __future__ import annotations
 
-from slurm.jobs import records
+from slurm.testbed import demo
 from tests.support.paths import RECORDED
 
 RUN_DIR = RECORDED / "run_dir"
-EVENTS = records.read((RUN_DIR / "events.jsonl").read_text())
-STEPS = records.read((RUN_DIR / "metrics.jsonl").read_text())
+EVENTS = demo.parse((RUN_DIR / "events.jsonl").read_text())
+STEPS = demo.parse((RUN_DIR / "metrics.jsonl").read_text())
 
 
 def test_a_step_is_told_with_its_seconds_reward_and_gradient() -> None:
-    assert records.sentence(STEPS[0]) == "train      step 1, 52.2 s, reward 0.3125, grad norm 0.4899"
+    assert demo.describe(STEPS[0]) == "train      step 1, 52.2 s, reward 0.3125, grad norm 0.4899"
 
 
 def test_the_step_that_validated_says_so() -> None:
-    assert ", validation 0." in records.step(STEPS[3])
+    assert ", validation 0." in demo.describe_step(STEPS[3])
 
 
 def test_the_end_of_a_phase_is_told_with_host_and_seconds() -> None:
-    told = [records.sentence(event) for event in EVENTS]
+    told = [demo.describe(event) for event in EVENTS]
 
     assert "head       n1: done in 5.1 s" in told
 
 
 def test_the_beginning_of_a_short_phase_is_not_told() -> None:
-    assert records.sentence(EVENTS[0]) == ""
+    assert demo.describe(EVENTS[0]) == ""
 
 
 def test_the_beginning_of_training_is_told() -> None:
-    assert "train      n1: begins" in [records.sentence(event) for event in EVENTS]
+    assert "train      n1: begins" in [demo.describe(event) for event in EVENTS]
 
 
 def test_a_failure_is_told_as_one() -> None:
     event = {"phase": "join", "host": "n2", "event": "error", "message": "the head is gone"}
 
-    assert records.sentence(event) == "join       n2: error: the head is gone"
+    assert demo.describe(event) == "join       n2: error: the head is gone"
 
 
 def test_of_a_progress_bar_the_last_state_is_told() -> None:
     event = {"phase": "model", "host": "n1", "event": "note", "message": "\rshards: 0%\rshards: 100%"}
 
-    assert records.sentence(event) == "model      n1: shards: 100%"
+    assert demo.describe(event) == "model      n1: shards: 100%"
 
 
 def test_a_line_that_is_still_being_written_is_left_for_the_next_time() -> None:
-    assert records.read('{"step": 1}\n{"st') == [{"step": 1}]
+    assert demo.parse('{"step": 1}\n{"st') == [{"step": 1}]
 
 
 def test_a_phase_is_as_long_as_on_its_slowest_node() -> None:
-    seconds = records.phases(EVENTS)
+    seconds = demo.phase_seconds(EVENTS)
 
     assert list(seconds) == ["checks", "join", "head", "cluster", "data", "model", "train"]
     assert seconds["model"] == 19.528
