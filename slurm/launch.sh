@@ -34,8 +34,8 @@ _has_same_version() {
 }
 
 # usage: _script_folders ARGUMENT...
-# Prints the possible folders of this script. Slurm runs a copy in its spool folder. The original is `Command=` of the job's
-# record: followed by the arguments, unquoted, relative under --chdir, and (null) for `sbatch < launch.sh`.
+# Prints the possible folders of this script. Slurm runs a copy; the original is `Command=` of the job's record: with the
+# arguments, unquoted, relative under --chdir, and (null) for `sbatch < launch.sh`.
 _script_folders() {
     local command script
     for script in "${BASH_SOURCE[0]}" "$(readlink -f -- "${BASH_SOURCE[0]}")"; do

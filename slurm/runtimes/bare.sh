@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
-# No container, for sites without a runtime: VERLJOB_IMAGE is the folder of a Python environment, on every node or shared,
-# and the checkout's entrypoints/ runs in it, inside the step. Only Slurm's limits apply.
-# Sets: BARE_PACKAGES, BARE_PATH, IMAGE_ID, ORPHANS, ORPHANS_PARENT, RUNTIME_ARGV, RUNTIME_ERROR.
+# No container, for sites without a runtime: VERLJOB_IMAGE is the folder of a Python environment, in which the checkout's
+# entrypoints/ runs, inside the step. Only Slurm's limits apply.
+# Sets: BARE_PACKAGES, IMAGE_ID, ORPHANS, ORPHANS_PARENT, RUNTIME_ARGV, RUNTIME_ERROR.
 
 # Ray's sockets leave this much of the 107 bytes of a path (verl_node/ray_node/flags.py).
 readonly BARE_MAX_TMP_BYTES=43
@@ -18,7 +18,7 @@ runtime::find() {
 }
 
 # usage: runtime::load FOLDER
-# Sets IMAGE_ID to a digest of the installed packages, so that nodes with different environments are recognized.
+# Sets IMAGE_ID to a digest of the installed packages, by which the head compares the nodes.
 runtime::load() {
     local site
     local -a packages
@@ -36,22 +36,11 @@ runtime::is_toolkit_image() {
     [[ $BARE_PACKAGES == *' ray-'* ]]
 }
 
-# usage: bare::_find_path TARGET
-# Sets BARE_PATH to the node's path of what a container would see as TARGET.
-bare::_find_path() {
-    local mount source target
-    for mount in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target _ <<< "$mount"
-        [[ $target != "$1" ]] || { BARE_PATH=$source && return; }
-    done
-    BARE_PATH=$1
-}
-
 # Refuses mounts at another path, except those of the toolkit, whose paths are passed by variables.
 bare::_require_own_paths() {
-    local mount source target
-    for mount in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target _ <<< "$mount"
+    local source target
+    for target in "${CONTAINER_MOUNTS[@]}"; do
+        source=${CONTAINER_SOURCES[$target]}
         case $target in
             "$source" | /tmp | /run/verljob/* | /etc/passwd | /etc/group | "$HOME" | "$CONTAINER_WORKDIR") ;;
             *) fail 64 "the runtime bare cannot show $source as $target" "use it by its own path, or a container's runtime" ;;
@@ -60,29 +49,22 @@ bare::_require_own_paths() {
 }
 
 # usage: bare::_make_argv COMMAND…
-# Sets RUNTIME_ARGV to COMMAND in the environment. It inherits the step's variables except CONTAINER_UNSET; entrypoint.sh
-# reads the secrets from their file.
+# Sets RUNTIME_ARGV to COMMAND in the environment, with the step's variables except CONTAINER_UNSET.
 bare::_make_argv() {
-    local name folder
-    bare::_find_path /run/verljob/lease
-    folder=${BARE_PATH%/*}
+    local name
+    local -r folder=${CONTAINER_SOURCES[/run/verljob/lease]%/*}
     RUNTIME_ARGV=(env)
     for name in ${CONTAINER_UNSET[@]+"${CONTAINER_UNSET[@]}"} PYTHONHOME VIRTUAL_ENV; do RUNTIME_ARGV+=(-u "$name"); done
     for name in "${CONTAINER_ENV[@]}"; do
-        [[ ${!name-} != /run/verljob/* ]] || { bare::_find_path "${!name}" && RUNTIME_ARGV+=("$name=$BARE_PATH"); }
+        [[ ${!name-} != /run/verljob/* ]] || RUNTIME_ARGV+=("$name=${CONTAINER_SOURCES[${!name}]:-${!name}}")
     done
-    bare::_find_path "$HOME"
-    RUNTIME_ARGV+=("HOME=$BARE_PATH" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
+    RUNTIME_ARGV+=("HOME=${CONTAINER_SOURCES[$HOME]:-$HOME}" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
         "VERLJOB_SECRETS=$folder/secrets" "VERLJOB_OUT=$folder/out" "TMPDIR=$folder/tmp" "VERLJOB_RAY_TEMP_DIR=$folder/tmp" "$@")
 }
 
 runtime::start_argv() {
-    local work tmp
+    local -r work=${CONTAINER_SOURCES[$CONTAINER_WORKDIR]:-$CONTAINER_WORKDIR} tmp=${CONTAINER_SOURCES[/tmp]}
     bare::_require_own_paths
-    bare::_find_path "$CONTAINER_WORKDIR"
-    work=$BARE_PATH
-    bare::_find_path /tmp
-    tmp=$BARE_PATH
     # shellcheck disable=SC2016 # expands in the inner shell
     bare::_make_argv bash -c 'cd -- "$0" && exec "$@"' "$work" "$VERLJOB_HOME/entrypoints/entrypoint.sh" node
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
@@ -99,9 +81,9 @@ runtime::unlimited() { printf 'devices cpus memory pids shm ulimits files\n'; }
 runtime::remove() { bare::_kill_orphans "${VERLJOB_LOCAL:-/tmp}/$1"; }
 
 # usage: bare::_find_orphans FOLDER
-# Sets ORPHANS to this account's processes that belong to the job's node-local FOLDER: by its lease in their environment,
-# by an open file in its tmp, or by their parent. The kernel has no mark that a process cannot remove: Ray's processes
-# overwrite their environment with their titles, but keep their logs open.
+# Sets ORPHANS to this account's processes that belong to the job's node-local FOLDER: by the lease in their environment, an
+# open file in its tmp, or their parent. A process can remove each of these marks: Ray's overwrite their environment with
+# their titles, but keep their logs open.
 bare::_find_orphans() {
     local folder pid grew=1
     local -A parents=() ours=()
@@ -146,8 +128,8 @@ bare::_belongs() {
 }
 
 # usage: bare::_kill_orphans FOLDER
-# Stops the processes until a search finds no more, since a child forked meanwhile can only be found by its parent; then
-# kills them and waits until they are gone.
+# Stops the processes until a search finds no more, since a child forked meanwhile is found only by its parent; then kills
+# them.
 bare::_kill_orphans() {
     local -r deadline=$((SECONDS + 5))
     local stopped=0

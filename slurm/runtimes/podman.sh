@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
-# Podman. Without a daemon, an account's containers are its own processes; with --cgroups=disabled (which needs crun) they
-# stay in the step's cgroup, where Slurm's limits apply and Slurm kills what is left.
+# Podman, without a daemon: an account's containers are its own processes. With --cgroups=disabled (which needs crun) they
+# stay in the step's cgroup, where Slurm's limits apply.
 # Sets: CONMON_BUSY, CONMON_INIT, CONMON_OTHERS, CONMON_PID, OCI_CLIENT, PODMAN_IMAGES, PODMAN_PAUSE, PODMAN_TMPDIR,
 #   RUNTIME_ARGV, RUNTIME_ERROR, USER.
 OCI_CLIENT=podman
@@ -64,8 +64,8 @@ runtime::start_argv() {
 
 runtime::unlimited() { ((UID == 0)) || printf 'cpus memory pids ulimits\n'; }
 
-# Signals the container's init without podman, whose commands take a second each on a busy node, and which waits ten
-# seconds for a container to end. conmon then makes podman remove it.
+# Signals the container's init directly: a command of podman takes a second on a busy node, and podman waits ten for a
+# container to end. conmon then makes podman remove it.
 runtime::signal() {
     podman::_find_conmon "$1"
     [[ -n $CONMON_INIT ]] && kill -s "$2" "$CONMON_INIT" 2> /dev/null
@@ -87,8 +87,8 @@ runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
 runtime::start_error() { oci::print_error "$1" 'Error: '; }
 
 # usage: podman::_read_pid_file FILE
-# Sets CONMON_PID to the process in a pid file of podman (-1 would be all processes of the account). Returns 1 unless this
-# account owns file, folder and process; so no other account can make it read a FIFO, which would block.
+# Sets CONMON_PID to the process in a pid file (-1 would be all of the account). Returns 1 unless this account owns file,
+# folder and process; so no other account can put a FIFO there, which would block.
 podman::_read_pid_file() {
     CONMON_PID=''
     [[ -f $1 && ! -L $1 && -O $1 && -O ${1%/*} ]] || return 1
@@ -97,9 +97,9 @@ podman::_read_pid_file() {
 }
 
 # usage: podman::_find_conmon NAME
-# Searches this account's processes, since another account may use any command line. Sets CONMON_BUSY if the container's
-# conmon runs, or a `podman container cleanup`, which would start the pause process again; CONMON_INIT to the container's
-# first process; CONMON_OTHERS if other containers of the account run.
+# Searches this account's processes only, since any account may use any command line. Sets CONMON_BUSY if the container's
+# conmon runs, or a `podman container cleanup`, which starts the pause process again; CONMON_INIT to the container's first
+# process; CONMON_OTHERS if other containers of the account run.
 podman::_find_conmon() {
     local folder item last name pidfile
     local -a argv
@@ -137,8 +137,8 @@ podman::_kill_pause_process() {
     ! podman::_read_pid_file "$PODMAN_PAUSE" || kill -KILL "$CONMON_PID" 2> /dev/null || : # it has just ended
 }
 
-# Removes empty files that crun mounts itself over while it starts (try_bindfd in its cloned_binary.c): a signal may have
-# kept it from removing its own. A crun that misses the file makes a copy of itself instead.
+# Removes empty files over which a starting crun mounts itself (try_bindfd in its cloned_binary.c), if a signal kept it from
+# that. A crun that misses its file makes a copy of itself instead.
 podman::_remove_mount_points() {
     local file
     for file in /tmp/crun.??????; do
@@ -147,7 +147,7 @@ podman::_remove_mount_points() {
 }
 
 # usage: podman::_with_tmpdir COMMAND…
-# Runs COMMAND with a temporary TMPDIR, in which a killed podman leaves the layers that it was pulling or loading.
+# Runs COMMAND with a temporary TMPDIR, in which a killed podman leaves layers.
 podman::_with_tmpdir() {
     local code=0
     podman::_remove_stale_tmpdirs "${TMPDIR:-/var/tmp}"

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Parser for slurm/platforms/*.env and slurm/profiles/*.env: lines NAME=value, never run as shell. A lower-case name is a
-# setting of how the container starts, an upper-case one a variable in it. The first source wins: the user's export,
-# then the profile, then the platform.
+# setting of the container's start, an upper-case one a variable in it. The user's export wins, then the profile.
 # Sets: TABLE, TABLE_ENV, TABLE_REQUIRED.
 
 declare -gA TABLE=()          # setting -> value
@@ -15,19 +14,19 @@ declare -gA TABLE_REQUIRED=() # requirements for images: variable -> value
 # devices_optional  device nodes or folders of them; a missing one is left out with a warning
 # shm, pids         size of /dev/shm; limit of processes and threads
 # ulimits           name=soft[:hard] …
-# capabilities      capabilities kept; without effect for an unprivileged user, so the tables keep none
+# capabilities      capabilities kept: none by default, as they have no effect for an unprivileged user
 # security          docker's --security-opt …, for sites that need it
 # unset             variables removed from the container, also those that the image sets
 readonly TABLE_SETTINGS=' detect gpus gpu_file devices devices_optional shm pids ulimits capabilities security unset '
 
-# A site's requirements for images: the profile wins over the user's export, and no later source clears them.
+# Requirements of a site, which a user's export cannot replace.
 readonly TABLE_REQUIREMENTS=' VERLJOB_REQUIRE_SIGNATURE VERLJOB_COSIGN '
 
-# Variables that would make a table run code: they change how shells and programs start, or which file is read next.
+# Variables that change how programs start, or which file is read next.
 readonly TABLE_REFUSED='^(BASH.*|ENV|LD_.*|PATH|IFS|SHELLOPTS|PS4|GLOBIGNORE|CDPATH|VERLJOB_HOME|VERLJOB_PROFILE)$'
 
 # usage: env_table::require_name VARIABLE NAME
-# Ends with 64 unless NAME can only be a file in its own folder of slurm/.
+# Ends with 64 if NAME could lead out of its folder of slurm/.
 env_table::require_name() {
     [[ $2 =~ ^[a-z0-9_-]+$ ]] || fail 64 "$1 is '$2'" "write the name of a file of slurm/: small letters, digits, _ and -"
 }
@@ -88,7 +87,7 @@ env_table::read_profile() {
 }
 
 # usage: env_table::_require_own FILE
-# Ends with 77 unless root or this account owns the profile and no other account can write it.
+# Ends with 77 if another account owns the profile or can write it.
 env_table::_require_own() {
     local owner mode
     [[ -f $1 && -r $1 ]] || fail 64 "no profile $1" "name a file of slurm/profiles, or a file by a path that begins with / or ./"

@@ -10,9 +10,8 @@ log::warn() {
 }
 
 # usage: log::printable TEXT
-# Prints TEXT as a line without terminal control characters, since a container or a log may have written it: C0 and DEL
-# (tab and newline stay), C1 in UTF-8, and marks of text direction. verl_node/reporting/control_characters.py removes
-# the same ones. Runs in a subshell whose locale matches bytes.
+# Prints TEXT as a line without terminal control characters: C0 and DEL (tab and newline stay), C1 in UTF-8, and marks of
+# text direction, as verl_node/reporting/control_characters.py. Runs in a subshell whose locale matches bytes.
 log::printable() (
     LC_ALL=C
     text=${1//$'\r'/ }

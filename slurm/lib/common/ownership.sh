@@ -1,9 +1,8 @@
 # shellcheck shell=bash
-# Ownership checks for the job's folders and files: no other account may write what a job writes, reads and runs.
-# See docs/security.md.
+# Ownership checks: no other account may write the files that a job writes, reads and runs. See docs/security.md.
 
 # usage: ownership::set_umask
-# Removes other accounts' write permission from everything created from now on, unless a group shares the folders.
+# Removes write permission for others from the umask, unless a group shares the job's folders.
 ownership::set_umask() {
     case ${VERLJOB_SHARED_FOLDERS:-} in
         1) ;;
@@ -16,8 +15,8 @@ ownership::set_umask() {
 }
 
 # usage: ownership::make_folders RUN_DIR [FOLDER-IN-IT]...
-# Creates RUN_DIR, the job's folders above it and the folders in it, as far as they are missing. The submit folder and
-# every folder that exists already must belong to this account; checks that first and ends with 77.
+# Creates the missing ones of RUN_DIR, the job's folders above it and the folders in it. Before that, ends with 77 if the
+# submit folder or an existing folder is not this account's own.
 ownership::make_folders() {
     local folder
     local -a folders=("$@") present=() missing=()
@@ -45,8 +44,7 @@ ownership::_cannot_write() {
 }
 
 # usage: ownership::require FOLDER...
-# Ends with 77 unless this account or root owns each folder and no other account can write it. A link of this account or
-# of root is followed; any other link is refused.
+# Ends with 77 if another account owns a folder or can write it. Follows links of this account and of root only.
 ownership::require() {
     local -a stats
     local -r count=$#

@@ -1,24 +1,21 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh and node.sh
-# Locks on blocks of ports, shared by all jobs of all accounts of the node. A lock is a flock on a folder named after the
-# block; the kernel releases it when the holder dies.
+# Locks on blocks of ports for all jobs of all accounts of a node: a flock on a folder named after the block, which the kernel
+# releases when the holder dies.
 #
-# All accounts write to one sticky folder, so nothing in it is trusted: a job locks only a folder that it has just created,
-# opens only folders (a FIFO would block) and matches a name as digits before it computes with it. No lock is shared: another
-# account can occupy blocks, but cannot make a job wait.
-# Sets: PORTS_BLOCK, PORTS_BUSY, PORTS_CHECKED, PORTS_CONTESTED, PORTS_FIRST, PORTS_HIGH, PORTS_LAST, PORTS_LAST_HELD, PORTS_LOW.
+# All accounts write to one sticky folder, so nothing in it is trusted: a job locks only folders that it has just created,
+# opens only folders (a FIFO would block) and matches a name as digits before it computes with it. Another account can
+# occupy blocks, but no lock of its can make a job wait.
+# Sets: PORTS_BLOCK, PORTS_BUSY, PORTS_CHECKED, PORTS_CONTESTED, PORTS_FIRST, PORTS_HIGH, PORTS_LAST, PORTS_LAST_HELD,
+#   PORTS_LOW.
 # Descriptors: 7 the lock of the port block, 5 a block of another job while it is tested.
 
-# Sites with a private /tmp for each job set it to a folder that all jobs of a node see.
+# With a private /tmp for each job, a site sets it to a folder that all jobs of a node see.
 : "${VERLJOB_PORTS_FOLDER:=/tmp/verljob-ports}"
 
-# The top of the range is reserved for the heads' small blocks, so that they do not fragment the nodes' large ones.
-readonly PORTS_FOR_HEADS=256
-# Seconds of retries while other jobs try to lock the same blocks.
-readonly PORTS_RETRY_S=8
-# Most locks of others to test: honest jobs have fewer, and another account may create any number.
-readonly PORTS_MAX_CHECKS=500
-# Seconds that the folder may take from mkdir to the mode that admits other accounts.
-readonly PORTS_FOLDER_S=3
+readonly PORTS_FOR_HEADS=256  # at the top of the range, so that the heads' small blocks do not fragment it
+readonly PORTS_RETRY_S=8      # while other jobs lock the same blocks
+readonly PORTS_MAX_CHECKS=500 # of others' locks, of which an account may create any number
+readonly PORTS_FOLDER_S=3     # from mkdir of the folder to the mode that admits other accounts
 
 # usage: ports::read_range
 # Sets PORTS_LOW and PORTS_HIGH from VERLJOB_PORT_RANGE, cut off below this kernel's ephemeral ports.
@@ -57,8 +54,8 @@ ports::_is_held() {
     ! $free
 }
 
-# Sets PORTS_BUSY to the ports on which any process listens. A file is read at once: line by line the kernel needs time
-# quadratic in its connections, and any account may leave thousands.
+# Sets PORTS_BUSY to the ports with a listener. Reads each file at once: line by line, the kernel needs time quadratic in the
+# connections, of which an account may leave thousands.
 ports::_read_listeners() {
     local file line port
     local -a lines
@@ -75,7 +72,7 @@ ports::_read_listeners() {
 }
 
 # usage: ports::_is_free FIRST LAST
-# Tests for listeners and other holders of the block. Only overlapping locks are tested: each test is a process.
+# Tests the block for listeners and for holders of overlapping blocks.
 ports::_is_free() {
     local port folder
     for port in ${PORTS_BUSY[@]+"${PORTS_BUSY[@]}"}; do
@@ -89,7 +86,7 @@ ports::_is_free() {
     done
 }
 
-# Creates the folder of all jobs, or requires one in which only an entry's owner and root can remove it.
+# Creates the folder of all jobs, or requires a sticky one.
 ports::_make_folder() {
     local -r folder=$VERLJOB_PORTS_FOLDER deadline=$((SECONDS + PORTS_FOLDER_S))
     local owner
@@ -106,8 +103,8 @@ ports::_make_folder() {
 }
 
 # usage: ports::_lock FIRST LAST
-# Locks the block first and tests it afterwards: of two jobs that try at once, at least one sees the other. Other accounts
-# may open the folder only once it is locked; until then ports::remove_stale of this account may remove it.
+# Locks the block before it tests it: of two jobs that try at once, at least one sees the other. Until it is locked, no other
+# account can open the folder, but ports::remove_stale of this account may remove it.
 ports::_lock() {
     ports::_is_free "$1" "$2" || return 1
     PORTS_BLOCK=$VERLJOB_PORTS_FOLDER/$1-$2.$RANDOM$RANDOM
@@ -122,8 +119,8 @@ ports::_lock() {
 
 # usage: ports::reserve FIRST LAST SIZE START
 #   ie: ports::reserve 20000 32511 512 "$SLURM_JOB_ID"
-# Locks a free block of SIZE ports and sets PORTS_FIRST and PORTS_LAST. Descriptor 7 holds the lock until this shell ends.
-# START spreads jobs over the range, for nodes on which jobs cannot see each other's locks.
+# Locks a free block of SIZE ports until this shell ends; sets PORTS_FIRST and PORTS_LAST. START spreads jobs over the range,
+# for nodes on which they cannot see each other's locks.
 ports::reserve() {
     local -r first=$1 size=$3 count=$((($2 - $1 + 1) / $3)) deadline=$((SECONDS + PORTS_RETRY_S))
     local n
@@ -136,7 +133,7 @@ ports::reserve() {
             PORTS_FIRST=$((first + ($4 + n) % count * size)) PORTS_LAST=$((first + ($4 + n) % count * size + size - 1))
             ! ports::_lock "$PORTS_FIRST" "$PORTS_LAST" || return 0
         done
-        [[ -z $PORTS_CONTESTED ]] || sleep "0.$((RANDOM % 9 + 1))" # random, so that the other jobs retry at other moments
+        [[ -z $PORTS_CONTESTED ]] || sleep "0.$((RANDOM % 9 + 1))" # not when the other jobs retry
     done
     fail 69 "no $size ports in a row are free between $1 and $2: all $count blocks are taken by jobs or listeners$(ports::_describe_held)" \
         "wait for another job of the node to end, or set VERLJOB_PORT_RANGE"
@@ -148,7 +145,7 @@ ports::_describe_held() {
         "$(stat -c %U -- "$PORTS_LAST_HELD" 2> /dev/null || printf 'a job that has just ended')"
 }
 
-# Removes this account's locks that no job holds any more. It holds a lock while it removes it, so no job can take it.
+# Removes this account's locks that no job holds; locks each first, so that no job can take it meanwhile.
 ports::remove_stale() {
     local folder
     for folder in "$VERLJOB_PORTS_FOLDER"/[1-9]*-*; do

@@ -1,15 +1,14 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
-# Waits for a child process while signals may arrive. ENDING is empty until a trap of the script sets it to the value of
-# SECONDS at which the script was told to stop.
+# Waits for a child process while signals may arrive. A trap of the script sets ENDING to the SECONDS at which it got TERM.
 # Sets: NOW_MS, PROCESS_CODE, PROCESS_RUNNING.
 
 # usage: process::await PID GRACE_S [CHECK]
-# Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1, with an empty PROCESS_CODE, if the child
-# still runs GRACE_S after ENDING was set, or if CHECK fails. CHECK is called with PID once a second.
+# Waits for a child and sets PROCESS_CODE to its exit code. Returns 1, with an empty PROCESS_CODE, if it still runs GRACE_S
+# after ENDING, or if CHECK, called with PID every second, fails.
 process::await() {
     PROCESS_CODE=''
     local checked=$SECONDS
-    hash sleep # a search in PATH makes bash access the working folder, whose file server may hang
+    hash sleep # a search in PATH accesses the working folder, whose file server may hang
     while kill -0 "$1" 2> /dev/null; do
         if [[ -n $ENDING ]]; then
             ((SECONDS - ENDING < $2)) || return 1
@@ -18,7 +17,7 @@ process::await() {
             wait "$1" || : # a trapped signal interrupts it: test again
         else
             process::_pause
-            ((SECONDS != checked)) || continue # not `>`: if the clock is set back, no check would be due for that long
+            ((SECONDS != checked)) || continue # not `>`: the clock may be set back
             checked=$SECONDS
             "$3" "$1" || return 1
         fi
@@ -26,16 +25,16 @@ process::await() {
     process::_read_code "$1"
 }
 
-# Sleeps for a third of a second. Not `wait`: bash 5.2.15 lost one of eight children that ended at the moment at which a
-# TERM interrupted it. Not `read -t`: in a shell with traps it aborts some versions ("longjmp causes uninitialized stack
-# frame"). The sleep inherits no output, lock or lease.
+# Sleeps for a third of a second, without inheriting an output, a lock or the lease. Not by `wait`: bash 5.2.15 lost one of
+# eight children that ended while TERM interrupted it. Not by `read -t`, which aborts some versions in a shell with traps
+# ("longjmp causes uninitialized stack frame").
 process::_pause() {
     sleep 0.33 > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- || : # Slurm's signal goes to every process of the step
 }
 
 # usage: process::_read_code PID
-# Sets PROCESS_CODE to the exit code of a child that has ended, or to 143 if a trapped signal made bash lose it. bash
-# lists a lost child as running, and `wait` would block until all other children have ended.
+# Sets PROCESS_CODE to the exit code of an ended child, or to 143 if a trapped signal made bash lose it: bash lists a lost
+# child as running, and `wait` would block until all others have ended.
 process::_read_code() {
     local code attempt
     PROCESS_CODE=''
@@ -50,7 +49,7 @@ process::_read_code() {
 }
 
 # usage: process::is_stopped PID
-# Tests for state T (SIGSTOP) without a fork: this runs every second.
+# Tests for state T (SIGSTOP), without a fork.
 process::is_stopped() {
     local line=''
     { read -r line < "/proc/$1/stat"; } 2> /dev/null || return 1
@@ -68,7 +67,7 @@ process::now() {
 }
 
 # usage: process::run COMMAND…
-# Runs a long command, such as a pull, so that a signal to this script ends it at once.
+# Runs a long command, which a signal to this script ends at once.
 process::run() {
     "$@" &
     PROCESS_RUNNING=$!

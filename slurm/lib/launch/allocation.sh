@@ -44,7 +44,7 @@ allocation::_read_cpus() {
 }
 
 # usage: allocation::move_to_head ARGUMENT...
-# Under salloc the script starts on the submit host: replaces itself by one srun on the first node.
+# Under salloc, on the submit host: replaces the script by an srun of it on the first node.
 allocation::move_to_head() {
     local -r moved=${VERLJOB_MOVED:-}
     unset VERLJOB_MOVED

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
-# Parses the arguments of launch.sh, `[--debug [legacy]] [doctor [--deep]] [RECIPE] [override…]`, and two keys of the recipe.
-# verl_node reads the rest of it.
+# Parses `launch.sh [--debug [legacy]] [doctor [--deep]] [RECIPE] [override…]` and two keys of the recipe. verl_node reads
+# the others.
 # Sets: OVERRIDES, RECIPE, RECIPE_ACCELERATOR, RECIPE_NAME, RECIPE_PLATFORM, VERLJOB_DEBUG, VERLJOB_DOCTOR,
 #   VERLJOB_JOIN_TIMEOUT_S.
 
@@ -11,9 +11,8 @@ readonly RECIPE_DOCTOR_JOIN_S=60
 readonly -a RECIPE_ONE_STEP=(trainer.total_training_steps=1 trainer.save_freq=-1 trainer.test_freq=-1 trainer.val_before_train=false)
 
 # usage: recipe::parse ARGUMENT...
-# Sets RECIPE_NAME, RECIPE (file, or `cluster`), RECIPE_PLATFORM, RECIPE_ACCELERATOR (true or false) and OVERRIDES. A
-# recipe is a name of slurm/recipes, or the path of a file that ends in .yaml. Exports VERLJOB_DEBUG, and VERLJOB_DOCTOR
-# for `doctor`.
+# Sets RECIPE_NAME, RECIPE (file, or `cluster`), RECIPE_PLATFORM, RECIPE_ACCELERATOR (true or false) and OVERRIDES; exports
+# VERLJOB_DEBUG and, for `doctor`, VERLJOB_DOCTOR. A recipe is a name of slurm/recipes, or a path that ends in .yaml.
 recipe::parse() {
     recipe::_read_debug "$@"
     if [[ ${1:-} == --debug && ${2:-} == legacy ]]; then shift 2; elif [[ ${1:-} == --debug* ]]; then shift; fi

@@ -23,8 +23,8 @@ requeue::is_enabled() {
     [[ $(allocation::field Requeue) == 1 && $(allocation::field BatchFlag) == 1 ]]
 }
 
-# Handles Slurm's USR1, sent before it ends the job. If another attempt will follow, writes the time until which the
-# training may wait for a checkpoint; else the training keeps its last minutes.
+# Handles Slurm's USR1, sent before it ends the job: if another attempt follows, writes the time until which the training
+# may wait for a checkpoint.
 requeue::on_notice() {
     local now end
     printf -v now '%(%s)T' -1
@@ -39,8 +39,7 @@ requeue::on_notice() {
     ownership::write "$VERLJOB_RUN_DIR/expires" printf '%s\n' "$until"
 }
 
-# Sets REQUEUE_AGAIN if the verdict is worth another attempt and attempts are left. A code at stage `train` is the
-# training's own and never is.
+# Sets REQUEUE_AGAIN if the verdict is worth another attempt, as training's own code (stage `train`) never is.
 requeue::decide() {
     [[ -z $ENDING && -n ${VERLJOB_ATTEMPTS:-} && -z ${VERLJOB_DRY_RUN:-} ]] || return 0
     { [[ ${VERDICT[code]} == 7[56] && ${VERDICT[stage]} != train ]] || requeue::_find_bad_nodes; } || return 0
@@ -75,7 +74,7 @@ requeue::_is_stalled() {
     done
 }
 
-# The last action of launch.sh: Slurm ends this script for the requeue, so its TERM is ignored.
+# Requeues the job, ignoring the TERM by which Slurm then ends this script.
 requeue::again() {
     $REQUEUE_AGAIN || return 0
     trap '' TERM INT USR1
@@ -83,7 +82,7 @@ requeue::again() {
     [[ -z $REQUEUE_EXCLUDE ]] || requeue::_exclude_nodes
 }
 
-# Slurm changes the list only of a pending job. The job is pending now, and this script runs until Slurm ends it.
+# Slurm accepts the list for a pending job only, as this one is until Slurm ends the script.
 requeue::_exclude_nodes() {
     local before
     before=$(allocation::field ExcNodeList)

@@ -3,8 +3,8 @@
 # Sets: RUNDIR_GIVEN, RUNDIR_JOB, RUNDIR_READY, RUNDIR_VERDICT_ID, VERLJOB_ATTEMPT, VERLJOB_CHECKPOINTS,
 #   VERLJOB_OVERRIDES, VERLJOB_OVERRIDES_FILE, VERLJOB_RUN_DIR.
 
-# Exports VERLJOB_ATTEMPT (1, then one more after each requeue), VERLJOB_RUN_DIR and VERLJOB_CHECKPOINTS, which all
-# attempts share; writes the overrides. RUNDIR_READY is set once the run directory may be written to.
+# Exports VERLJOB_ATTEMPT (from 1), VERLJOB_RUN_DIR and VERLJOB_CHECKPOINTS, which all attempts share; writes the overrides.
+# Sets RUNDIR_READY once the run directory may be written to.
 run_dir::make() {
     export VERLJOB_ATTEMPT=$((${SLURM_RESTART_COUNT:-0} + 1))
     RUNDIR_GIVEN='' RUNDIR_READY=''
@@ -19,13 +19,13 @@ run_dir::make() {
     ownership::make_folders "$VERLJOB_RUN_DIR" "$VERLJOB_RUN_DIR/nodes"
     run_dir::_require_own_contents
     RUNDIR_READY=yes
-    # An earlier job may have used a run directory that the user set: its results must not count for this job.
+    # A directory that the user set may have results of an earlier job.
     rm -f -- "$VERLJOB_RUN_DIR"/{result.json,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
     rm -rf -- "$VERLJOB_RUN_DIR/.pulls"
     ownership::write "$VERLJOB_OVERRIDES_FILE" printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}"
 }
 
-# Checks the owner of the checkpoints, which verl unpickles, and of the nodes' folders of an earlier launch.
+# Checks the owner of the checkpoints, which verl unpickles, and of earlier folders of nodes.
 run_dir::_require_own_contents() {
     local folder
     local -a present=()
@@ -56,8 +56,8 @@ run_dir::_verdict_file() {
     printf '%s\n' "$VERLJOB_RUN_DIR/nodes/$1-${NODES[$1]}/verdict"
 }
 
-# Sets VERDICT to the job's: of the first node, head first, that ended on its own (RUNDIR_VERDICT_ID is its number), else
-# the first one of all. Returns 1 if no node left one.
+# Sets VERDICT to that of the first node, head first, that ended on its own (RUNDIR_VERDICT_ID is its number), else to the
+# first one. Returns 1 if no node left one.
 run_dir::read_verdict() {
     local id file first=''
     RUNDIR_VERDICT_ID=''

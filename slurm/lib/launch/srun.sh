@@ -6,11 +6,10 @@
 
 # Seconds that srun may take after TERM: every node.sh ends within 5 s, Slurm kills the rest after KillWait (30 s).
 readonly STEP_GRACE_S=20
-# Seconds after the end of the first node.sh: then the others get TERM, and then they count as lost. After a success both
-# are multiplied, so that the other nodes can save their logs (scratch::save_ray_logs).
+# Seconds after the end of the first node.sh until the others get TERM, and until they count as lost; times ten after a
+# success, so that they can save their logs.
 readonly STEP_TERM_S=2 STEP_LOST_S=6 STEP_SUCCESS_PATIENCE=10
-# Limit in seconds for the cleanup of nodes whose node.sh was killed; and of nodes of an abandoned step, most of which are
-# lost: a late one is killed by Slurm with the job.
+# Seconds for srun::sweep, and for that of an abandoned step, most of whose nodes are lost.
 readonly STEP_SWEEP_S=15 STEP_SWEEP_ABANDONED_S=4
 
 # Sets SRUN_ARGV. Every option is explicit: a step inherits no --cpus-per-task and, under --export=NONE, no PATH.
@@ -60,8 +59,8 @@ srun::signal() {
     timeout --kill-after=2 5 scancel "--signal=$1" "${2:-$SLURM_JOB_ID}" 2> /dev/null
 }
 
-# Copies the step's stderr, saves the verdicts in it and reports each on descriptor 4. A node.sh sends its verdict as its
-# last line; the verdict file may be its container's.
+# Copies the step's stderr, saves the verdicts in it and reports each on descriptor 4. It is the last line of a node.sh,
+# while a verdict file may be its container's.
 srun::_read_stderr() {
     local line
     trap '' TERM INT USR1
@@ -92,8 +91,7 @@ srun::_check_stderr() {
 }
 
 # usage: srun::_check SRUN
-# For process::await. The job is over when one node.sh has ended, but srun would wait forever for a node.sh that was
-# stopped or whose node is lost.
+# For process::await. One ended node.sh ends the job; srun would wait forever for one that was stopped or lost.
 srun::_check() {
     local since
     srun::_read_reports
@@ -105,8 +103,8 @@ srun::_check() {
     ((since < STEP_LOST_S * STEP_PATIENCE))
 }
 
-# The verdict file of the head's container counts too, since its node.sh may be stopped; after anything but a loss it
-# allows for an orderly shutdown (verl_node/node/node.py).
+# Reads the verdict of the head's container too, since its node.sh may be stopped; after anything but a loss allows for an
+# orderly shutdown (verl_node/node/node.py).
 srun::_check_head_verdict() {
     local line
     [[ -z $STEP_ENDED_AT ]] && ownership::is_file "$STEP_HEAD_VERDICT" || return 0
@@ -125,7 +123,7 @@ srun::_send_term() {
 }
 
 # usage: srun::_resume SRUN
-# A srun that is stopped reports no end and passes no output on: after VERLJOB_STALL_S it gets CONT, and the step TERM.
+# Ends the step if srun is stopped for VERLJOB_STALL_S, and lets srun continue to report that.
 srun::_resume() {
     process::is_stopped "$1" || { STEP_STOPPED=0; return 0; }
     ((++STEP_STOPPED > VERLJOB_STALL_S)) || return 0
@@ -162,8 +160,7 @@ srun::sweep() {
         bash -c "$NODE_COMMAND" verljob "$VERLJOB_HOME" sweep || log::warn "could not clean up $*"
 }
 
-# Ends the step if srun was killed and it still runs. By its number: a signal to the whole job may arrive late and end the
-# step that begins next.
+# Ends a step that outlives its killed srun; by its number, since a late signal to the whole job could end the next step.
 srun::_end_steps() {
     local id steps
     steps=$(timeout --kill-after=2 5 squeue --noheader --steps "--jobs=$SLURM_JOB_ID" --format=%i) || steps=$SLURM_JOB_ID.

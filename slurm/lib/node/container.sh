@@ -1,17 +1,15 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
 # Runs the node's container in the foreground, watches it, and removes it and stale ones.
 #
-# Two FIFOs connect this shell and the supervisor in the container. The lease: the supervisor reads end of file when this
-# shell is gone, even by SIGKILL, and misses its heartbeats when it is stopped. The pulse: this shell kills a container
-# whose supervisor sends no heartbeat, since it is stopped or frozen, or its engine no longer reports its end.
+# Two FIFOs connect this shell and the supervisor in the container. Lease: the supervisor reads end of file when this shell is
+# gone, even by SIGKILL, and misses its heartbeats when it is stopped. Pulse: this shell kills a container that sends no
+# heartbeat, being stopped or frozen, or whose end the engine does not report.
 # Sets: CONTAINER_CLIENT, LEASE_CORES, LEASE_LOST, LEASE_SILENCE, LEASE_STALL_S, LEASE_STOPPED, VERLJOB_CONTAINER_BEGAN_MS.
 # Descriptors: 9 the lease, 8 the container's heartbeats.
 
-# A missing heartbeat counts less on a node with more than this many tasks ready to run for each core, down to a sixteenth
-# (verl_node/supervision/load.py has the same number, and its source).
+# A missing heartbeat counts less on a node with more tasks ready to run, as in verl_node/supervision/load.py.
 readonly LEASE_TASKS_PER_CORE=16
-# Seconds that Slurm's controller may take to look up a job.
-readonly STALE_TIMEOUT_S=10
+readonly STALE_TIMEOUT_S=10 # for Slurm's controller to look up a job
 
 # Starts the container and waits for its end; returns its exit code.
 container::run() {
@@ -29,7 +27,7 @@ container::run() {
     return "${PROCESS_CODE:-137}" # container::_abort kills it
 }
 
-# Kills the client, which may be stopped or wait for an engine that hangs. container::remove then removes the container.
+# Kills the client; container::remove then removes the container.
 container::_abort() {
     log::warn "${LEASE_LOST:-the container still runs $NODE_GRACE_S s after TERM}"
     kill -KILL "$CONTAINER_CLIENT" 2> /dev/null || : # it has just ended
@@ -39,7 +37,7 @@ container::_terminate() {
     runtime::signal "$CONTAINER_NAME" TERM 9<&- || : # it may have ended: its client forwards Slurm's own TERM
 }
 
-# Removes the container, which may outlive its client; without one only cleans up after the runtime.
+# Removes the container, which may outlive its client.
 container::remove() {
     [[ -n ${CONTAINER_CLIENT:-} ]] || { runtime::cleanup; return 0; }
     # With ENDING set, an engine that hangs gets no more time than after TERM.
@@ -65,7 +63,7 @@ container::verdict() {
     verdict::set "$code" self "$cause" "$fix"
 }
 
-# Opens the lease, which no child may inherit, and the pulse, at both ends so that a read never meets end of file.
+# Opens lease and pulse at both ends, so that a read never meets end of file. No child may inherit the lease.
 lease::open() {
     [[ ${VERLJOB_STALL_S:-} =~ ^[1-9][0-9]{0,4}$ ]] || fail 64 "VERLJOB_STALL_S is '${VERLJOB_STALL_S:-}'" "start node.sh by launch.sh, which sets it"
     LEASE_STALL_S=$VERLJOB_STALL_S
@@ -76,9 +74,8 @@ lease::open() {
 }
 
 # usage: lease::check CLIENT
-# For process::await, once a second: sends a heartbeat and reads the container's. After VERLJOB_STALL_S checks without one,
-# or with a stopped process, sets LEASE_LOST to the reason. Counts checks, in hundredths, not time, and starts to count
-# with the first heartbeat.
+# For process::await: sends a heartbeat and reads the container's. After VERLJOB_STALL_S checks without one, counted from the
+# first and in hundredths, or with a stopped process, sets LEASE_LOST to the reason.
 lease::check() {
     local beat
     printf . >&9
@@ -111,8 +108,7 @@ lease::_check_stopped() {
     [[ $stopped != launch.sh ]] || kill -CONT "$VERLJOB_LAUNCH_PID" # it has to end the job
 }
 
-# Removes this account's containers whose job Slurm no longer knows: a killed launch left them, and its folder may be gone.
-# Never touches another account's, nor any while Slurm does not answer. Slurm knows every running job, also this one.
+# Removes this account's containers whose job Slurm no longer knows; none while Slurm does not answer.
 container::remove_stale() {
     local containers name job
     containers=$(runtime::list verljob.job) || { log::warn "the engine does not list its containers"; return 0; }

@@ -1,21 +1,19 @@
 # shellcheck shell=bash
-# Checks of the host that a container cannot make, since it sees only its own processes: memory in use on the GPUs, kernel
-# messages about them, Ray processes of earlier jobs. verl_node adds them to its own (verl_node/checks/node/host.py).
+# Checks of the host for what a container cannot see: memory in use on the GPUs, kernel messages about them, Ray processes of
+# earlier jobs. verl_node adds them to its own (verl_node/checks/node/host.py).
 # Sets: GPU_USERS, HOSTCHECK_ANSWERS, HOSTCHECK_BEGAN, HOSTCHECK_KERNEL_LINE.
 
 readonly HOSTCHECK_TIMEOUT_S=3
-# From NVIDIA's "XID Errors" catalogue: those that require a reset, a reboot or a technician.
+# Of NVIDIA's "XID Errors" catalogue, those that require a reset, a reboot or a technician.
 readonly HOSTCHECK_XIDS=' 48 54 64 74 79 95 109 110 119 120 136 140 143 151 155 156 158 168 '
 readonly HOSTCHECK_DAY_S=86400
-# This much memory of another process on a GPU prevents the start of vLLM; a driver's own share is smaller.
+# This much memory of another process prevents the start of vLLM; a driver's own share is smaller.
 readonly GPU_USERS_MIN_MIB=2048
-# Slurm must wait this much longer than VERLJOB_SILENCE_S, or it ends a job with a silent node first.
-readonly HOSTCHECK_SLURM_MARGIN_S=30
+readonly HOSTCHECK_SLURM_MARGIN_S=30 # of SlurmdTimeout above VERLJOB_SILENCE_S
 
 declare -ga GPU_USERS=()
 
-# Queries the driver and the kernel in the background, while the node pulls its image; host_check::write_results reads the
-# answers.
+# Queries driver and kernel in the background, while the node pulls its image.
 host_check::start() {
     HOSTCHECK_BEGAN=$SECONDS
     if [[ -e ${HOSTCHECK_ROOT:-}/proc/driver/nvidia/version || -d ${HOSTCHECK_ROOT:-}/sys/class/kfd ]]; then
@@ -56,8 +54,13 @@ host_check::write_results() {
         host_check::_gpus_said_nothing
         host_check::_no_stale_ray
         host_check::_slurm_waits_longer
-        printf 'host.image_is_here\tok\t%s\t\t\n' "${IMAGE_ID:-}"
+        host_check::_print image_is_here ok "${IMAGE_ID:-}"
     } > "$1"
+}
+
+# usage: host_check::_print NAME [SEVERITY SEEN EXPECTED FIX]
+host_check::_print() {
+    printf 'host.%s\t%s\t%s\t%s\t%s\n' "$1" "${2:-ok}" "${3-}" "${4-}" "${5-}"
 }
 
 # usage: host_check::_add_nvidia_user "UUID PID MIB"
@@ -100,13 +103,10 @@ host_check::_describe_process() {
 
 host_check::_gpus_are_idle() {
     local users
-    printf -v users '%s; ' ${GPU_USERS[@]+"${GPU_USERS[@]}"}
-    if ((${#GPU_USERS[@]})); then
-        printf 'host.gpus_are_idle\tfail\tIn use before the job has begun: %s.\tno process on the job'\''s GPUs\t%s\n' "${users%; }" \
-            "End it if it is yours (kill, docker rm), else exclude the node: sbatch --exclude=$HOST."
-    else
-        printf 'host.gpus_are_idle\tok\t\t\t\n'
-    fi
+    ((${#GPU_USERS[@]})) || { host_check::_print gpus_are_idle; return; }
+    printf -v users '%s; ' "${GPU_USERS[@]}"
+    host_check::_print gpus_are_idle fail "In use before the job has begun: ${users%; }." "no process on the job's GPUs" \
+        "End it if it is yours (kill, docker rm), else exclude the node: sbatch --exclude=$HOST."
 }
 
 # usage: host_check::_read_kernel_line LINE
@@ -123,12 +123,9 @@ host_check::_read_kernel_line() {
 }
 
 host_check::_gpus_said_nothing() {
-    if [[ -n $HOSTCHECK_KERNEL_LINE ]]; then
-        printf 'host.gpus_said_nothing\twarn\tThe kernel says: %s\tno fatal Xid or uncorrectable error in a day\t%s\n' \
-            "${HOSTCHECK_KERNEL_LINE//$'\t'/ }" "Have the GPU reset; exclude the node meanwhile: sbatch --exclude=$HOST."
-    else
-        printf 'host.gpus_said_nothing\tok\t\t\t\n'
-    fi
+    [[ -n $HOSTCHECK_KERNEL_LINE ]] || { host_check::_print gpus_said_nothing; return; }
+    host_check::_print gpus_said_nothing warn "The kernel says: ${HOSTCHECK_KERNEL_LINE//$'\t'/ }" \
+        'no fatal Xid or uncorrectable error in a day' "Have the GPU reset; exclude the node meanwhile: sbatch --exclude=$HOST."
 }
 
 # Finds Ray processes of this account outside of any running job, which use ports and memory.
@@ -142,27 +139,25 @@ host_check::_no_stale_ray() {
         [[ -z $job ]] || container::job_has_ended "$job" || continue
         stale+="$(host_check::_describe_process "${folder##*/}"), of ${job:+the ended job }${job:-no job}; "
     done
-    if [[ -n $stale ]]; then
-        printf 'host.no_stale_ray\twarn\t%s.\tno Ray of yours but the job'\''s\tEnd it: kill those processes on %s.\n' "${stale%; }" "$HOST"
-    else
-        printf 'host.no_stale_ray\tok\t\t\t\n'
-    fi
+    [[ -n $stale ]] || { host_check::_print no_stale_ray; return; }
+    host_check::_print no_stale_ray warn "${stale%; }." "no Ray of yours but the job's" "End it: kill those processes on $HOST."
 }
 
-# For `doctor`, on the first node only: compares SlurmdTimeout, after which Slurm ends a job with a silent node.
+# For `doctor`, on the first node: Slurm ends a job with a silent node after SlurmdTimeout.
 host_check::_slurm_waits_longer() {
     local config='' minimum
     [[ -n ${VERLJOB_DOCTOR:-} && ${VERLJOB_SILENCE_S:-} =~ ^[1-9][0-9]{0,4}$ ]] || return 0
     minimum=$((VERLJOB_SILENCE_S + HOSTCHECK_SLURM_MARGIN_S))
     [[ $SLURM_NODEID != 0 ]] || config=$(timeout -s KILL "$HOSTCHECK_TIMEOUT_S" scontrol show config) \
         || log::warn "scontrol does not show its configuration: SlurmdTimeout is not checked"
-    # 0 sec: Slurm waits forever
-    if [[ $config =~ SlurmdTimeout[[:space:]]*=[[:space:]]*([1-9][0-9]{0,5})' sec' ]] && ((BASH_REMATCH[1] < minimum)); then
-        printf 'host.slurm_waits_longer\twarn\tSlurm marks a silent node DOWN after %s s (SlurmdTimeout) and ends its jobs.\tat least %s s, VERLJOB_SILENCE_S and %s\t%s\n' \
-            "${BASH_REMATCH[1]}" "$minimum" "$HOSTCHECK_SLURM_MARGIN_S" "Ask the site for a longer SlurmdTimeout, or accept that Slurm decides (docs/faults.md)."
-    else
-        printf 'host.slurm_waits_longer\tok\t\t\t\n'
+    if [[ ! $config =~ SlurmdTimeout[[:space:]]*=[[:space:]]*([1-9][0-9]{0,5})' sec' ]] || ((BASH_REMATCH[1] >= minimum)); then
+        host_check::_print slurm_waits_longer # also for 0 sec: Slurm waits forever
+        return
     fi
+    host_check::_print slurm_waits_longer warn \
+        "Slurm marks a silent node DOWN after ${BASH_REMATCH[1]} s (SlurmdTimeout) and ends its jobs." \
+        "at least $minimum s, VERLJOB_SILENCE_S and $HOSTCHECK_SLURM_MARGIN_S" \
+        "Ask the site for a longer SlurmdTimeout, or accept that Slurm decides (docs/faults.md)."
 }
 
 # usage: host_check::_job_of PROC-FOLDER

@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# Pulls or loads VERLJOB_IMAGE on this node: from a path (an archive, an environment's folder), from a registry, or from
-# the local engine. Nodes never build it.
+# Gets VERLJOB_IMAGE on this node: a path (an archive, an environment's folder), or a reference of a registry or the engine.
 # Sets: PULL_SLOT, VERLJOB_IMAGE, VERLJOB_IMAGE_DIGEST, VERLJOB_IMAGE_MS.
 
 PULL_SLOT=''
@@ -8,7 +7,7 @@ PULL_SLOT=''
 # A path begins with / or ./; any other name is a reference, even if a file has that name.
 image::is_path() { [[ $VERLJOB_IMAGE == /* || $VERLJOB_IMAGE == ./* ]]; }
 
-# For launch.sh: makes a path absolute for all nodes. Ends with 64 if a reference looks like a file's path.
+# For launch.sh: makes a path absolute. Ends with 64 if a file has the reference's name.
 image::resolve_path() {
     local -r first=${VERLJOB_IMAGE%%/*}
     if image::is_path; then
@@ -40,7 +39,7 @@ image::pull_or_load() {
     export VERLJOB_IMAGE_DIGEST=$IMAGE_ID VERLJOB_IMAGE_MS=$((NOW_MS - began_ms))
 }
 
-# Skips the pull for a name without a slash, which belongs to no registry, and for a digest that the engine has.
+# Skips the pull for a name without a slash, which is in no registry, and for a digest that the engine has.
 image::_pull() {
     local refused=''
     if [[ $VERLJOB_IMAGE == */* ]] && ! { [[ $VERLJOB_IMAGE == *@* ]] && runtime::find "$VERLJOB_IMAGE"; }; then
@@ -56,7 +55,7 @@ image::_pull() {
 }
 
 # usage: image::_run_marked COMMAND…
-# Runs COMMAND while a marker file in the run directory lets the head wait for this node's image.
+# Runs COMMAND while a marker file makes the head wait for this node's image.
 image::_run_marked() {
     local code=0
     : > "$NODE_FOLDER/bringing"
@@ -65,8 +64,8 @@ image::_run_marked() {
     return "$code"
 }
 
-# Waits until fewer than VERLJOB_PULLS nodes of the job pull; after VERLJOB_PULL_TIMEOUT_S continues without a slot. A slot
-# is a folder in the run directory, since mkdir is atomic on every file system; nodes that do not share one do not wait.
+# Waits while VERLJOB_PULLS nodes of the job pull, at most VERLJOB_PULL_TIMEOUT_S. A slot is a folder in the run directory:
+# mkdir is atomic on every file system. Nodes that do not share it do not wait.
 image::acquire_pull_slot() {
     local -r folder=$VERLJOB_RUN_DIR/.pulls deadline=$((SECONDS + ${VERLJOB_PULL_TIMEOUT_S:-1800}))
     local n

@@ -16,8 +16,7 @@ unset name
 # Seconds from TERM until the container is killed: Slurm kills the rest of a step 30 s after TERM (KillWait).
 readonly NODE_GRACE_S=3
 
-# Opens the log and sets the exit trap. The head's log is also the job's output; a worker writes to its log only and sends
-# its verdict on descriptor 3, the step's stderr.
+# Opens the log, which on the head is also the job's output, and sets the exit trap.
 node::begin() {
     local -r folder=$VERLJOB_RUN_DIR/nodes/$SLURM_NODEID-$HOST
     NODE_FOLDER='' # until its owner is checked
@@ -39,8 +38,8 @@ node::begin() {
     log::note "node $SLURM_NODEID of job $SLURM_JOB_ID, attempt $VERLJOB_ATTEMPT, step of ${SLURM_CPUS_PER_TASK:-?} CPUs"
 }
 
-# Writes the log by a coprocess, so that this shell opens no file of the run directory. Every fork and redirection closes
-# descriptors; closing one on a file server that hangs would block, and this shell would send no heartbeat meanwhile.
+# Writes the log by a coprocess, so that this shell opens no file of the run directory: each fork closes descriptors, which
+# blocks on a file server that hangs, and no heartbeat would be sent meanwhile.
 node::_log_through_pipe() {
     coproc NODE_LOG { trap '' TERM INT USR1; exec cat >> "$NODE_FOLDER/node.log" 3>&-; }
     local from=${NODE_LOG[0]} to=${NODE_LOG[1]}
@@ -63,7 +62,7 @@ node::_on_term() {
     [[ -n ${CONTAINER_CLIENT:-} || -n ${PROCESS_RUNNING:-} ]] || exit 143
 }
 
-# The EXIT trap: removes the container, writes and sends the verdict, and removes everything else of the job on the node.
+# The EXIT trap: removes everything of the job on the node, and writes and sends the verdict.
 node::_end() {
     local -r code=$?
     trap - EXIT ERR
@@ -78,14 +77,14 @@ node::_end() {
     [[ -z ${LOCAL:-} ]] || scratch::save_ray_logs "$NODE_FOLDER/ray"
     scratch::remove
     ports::release
-    (ports::remove_stale) # of a killed launch.sh; in a subshell, since a failure must not end this script
+    (ports::remove_stale) # of a killed launch.sh
     ((SLURM_NODEID == 0)) || { log::note "$(verdict::sentence)" && node::_close_log; } # launch.sh prints the head's
     # A worker that exits with the head's code would make Slurm kill the head.
     [[ ${VERDICT[host]} == "$HOST" || $code != 0 ]] || exit 0
     exit "${VERDICT[code]}"
 }
 
-# For srun::sweep: removes the container, the logs and the folder that a killed node.sh left on this node.
+# For srun::sweep: cleans up after a killed node.sh.
 node::sweep() {
     local id=0 host
     ownership::set_umask

@@ -3,13 +3,11 @@
 # Sets: LOCAL, LOCAL_TOKEN, SCRATCH_NEW.
 # Descriptors: 4 the lock of the job's folder.
 
-# A job of minutes needs about this much for Ray's logs and sockets and for the files of verl's workers in /tmp.
-readonly SCRATCH_MIN_KIB=65536
-# Limits for the copies of Ray's logs: bytes of each, bytes of all, seconds.
+readonly SCRATCH_MIN_KIB=65536 # a job of minutes needs about this much
+# Limits for copies of Ray's logs.
 readonly LOGS_FILE_BYTES=$((1024 * 1024)) LOGS_BYTES=$((64 * 1024 * 1024)) LOGS_TIMEOUT_S=30
 
-# Sets LOCAL, with the lease, the token and the folders of docs/flow.md in it. Descriptor 4 locks it before it gets its
-# name, so that no other node.sh takes it for stale.
+# Sets LOCAL, with the files of docs/flow.md in it. It is locked before it gets its name, so that it is never stale.
 scratch::create() {
     local -r parent=${VERLJOB_LOCAL:-/tmp}
     local -r new=$parent/.verljob-new.$SLURM_JOB_ID-$SLURM_NODEID-$RANDOM$RANDOM
@@ -31,7 +29,7 @@ scratch::create() {
     fi
 }
 
-# The job's number is in the name, so that one launch of a job excludes another; any account can create that name.
+# The name is that of another launch of this job, or another account created it.
 scratch::_refuse_name() {
     local -r taken=$LOCAL
     LOCAL=''
@@ -55,8 +53,7 @@ scratch::_path() {
 }
 
 # usage: scratch::adopt NODE-ID
-# Sets LOCAL to the folder of this job's killed node.sh, once its lock is free, and LOCAL_TOKEN to its token. Returns 1 if
-# there is none, or if another account created the name.
+# Sets LOCAL to the folder of this job's killed node.sh, once its lock is free, and LOCAL_TOKEN; returns 1 without one.
 scratch::adopt() {
     LOCAL=$(scratch::_path "$1") LOCAL_TOKEN=''
     [[ -e $LOCAL || -L $LOCAL ]] || return 1
@@ -69,7 +66,6 @@ scratch::adopt() {
     [[ ! -f $LOCAL/token || -L $LOCAL/token ]] || LOCAL_TOKEN=$(< "$LOCAL/token")
 }
 
-# Removes the folder, or one that scratch::create has not renamed yet; does nothing without one.
 scratch::remove() {
     local folder
     for folder in "${LOCAL:-}" "${SCRATCH_NEW:-}"; do
@@ -98,8 +94,7 @@ scratch::_remove_stale() {
 }
 
 # usage: scratch::save_ray_logs TARGET
-# Copies the end of each of Ray's logs to the run directory, with secrets masked. Limited in bytes and in time: after TERM
-# the whole node has 5 s.
+# Copies the end of each of Ray's logs with secrets masked, within a second after TERM.
 scratch::save_ray_logs() {
     local file size copied=0 timeout_s=$LOGS_TIMEOUT_S
     local -r began=$SECONDS
@@ -118,8 +113,7 @@ scratch::save_ray_logs() {
 }
 
 # usage: scratch::_print_masked FILE
-# A cut may leave the second half of a secret, which no pattern matches. So the text is read from earlier on, masked, and
-# then cut.
+# Masks the text before it is cut, since no pattern matches the second half of a secret.
 scratch::_print_masked() {
     if (($(stat -c %s -- "$1") <= LOGS_FILE_BYTES)); then
         tr -d '\000' < "$1" | secrets::mask

@@ -1,21 +1,16 @@
 # shellcheck shell=bash disable=SC2153 # HOST is launch.sh's or node.sh's
-# VERLJOB_REQUIRE_SIGNATURE, a public key: launch.sh verifies VERLJOB_IMAGE with cosign on the first node, and every node
-# runs the verified digest or ends with 77. cosign queries the image's registry and no transparency log.
+# VERLJOB_REQUIRE_SIGNATURE, a public key: launch.sh verifies VERLJOB_IMAGE with cosign, from its registry and without a
+# transparency log, and every node runs the verified digest or ends with 77.
 # Sets: HTTP_PROXY, SIGNED_IMAGE_CODE, SIGNED_IMAGE_COSIGN, SIGNED_IMAGE_DIGEST, SIGNED_IMAGE_DIGESTS,
 #   SIGNED_IMAGE_ERROR, SIGNED_IMAGE_HOST, SIGNED_IMAGE_NAME, VERLJOB_IMAGE.
 
-# Seconds that cosign may take, including its own retries.
-readonly SIGNED_IMAGE_LIMIT_S=60
-
-# Most KiB that cosign may print: 1000 signatures need less.
-readonly SIGNED_IMAGE_OUTPUT_KIB=1024
-
+readonly SIGNED_IMAGE_LIMIT_S=60       # for cosign, with its own retries
+readonly SIGNED_IMAGE_OUTPUT_KIB=1024  # of cosign; 1000 signatures need less
 readonly SIGNED_IMAGE_FIX='have it signed (./run push --key), or name an image that is: VERLJOB_IMAGE=REGISTRY/NAME@DIGEST'
 
 signed_image::is_required() { [[ -n ${VERLJOB_REQUIRE_SIGNATURE:-} ]]; }
 
-# If a signature is required, sets VERLJOB_IMAGE to NAME@DIGEST with the digest that cosign verified, or ends with 64, 66
-# or 77.
+# If a signature is required, verifies it and sets VERLJOB_IMAGE to NAME@DIGEST, or ends with 64, 66 or 77.
 signed_image::pin() {
     local folder
     signed_image::is_required || return 0
@@ -80,9 +75,8 @@ signed_image::_cosign() {
 }
 
 # usage: signed_image::_cosign_over_tls ARGUMENT…
-# Makes plain http fail: cosign would follow a registry to it for a token (with the login), to its storage, and without
-# being told to in a private network. All such requests go to a proxy that cannot exist. Go ignores this variable for https
-# and for the loopback.
+# Makes plain http fail, by a proxy that cannot exist: cosign would follow a registry to it for a token (with the login), to
+# its storage, and in a private network by default. Go ignores the variable for https and for the loopback.
 signed_image::_cosign_over_tls() {
     export HTTP_PROXY=http://127.0.0.1:0 http_proxy=http://127.0.0.1:0
     [[ -n ${HTTPS_PROXY:-${https_proxy:-}} ]] || unset NO_PROXY no_proxy
@@ -98,8 +92,8 @@ signed_image::_registry_is_insecure() {
     )
 }
 
-# Sets SIGNED_IMAGE_DIGESTS to the values of docker-manifest-digest in cosign's JSON. A quote inside of a string follows a
-# backslash, so it cannot look like a key.
+# Sets SIGNED_IMAGE_DIGESTS to the values of docker-manifest-digest in cosign's JSON. A quote in a string has a backslash
+# before it, so a string cannot look like a key.
 signed_image::_read_digests() {
     local text name='' colon=''
     SIGNED_IMAGE_DIGESTS=()
@@ -151,7 +145,7 @@ signed_image::_fail_unverified() {
         "check the name, the registry and the login on $HOST: docker login ${SIGNED_IMAGE_HOST:-docker.io}"
 }
 
-# On every node: ends with 77 unless the image to run (IMAGE_ID) has the digest that launch.sh pinned.
+# On every node: ends with 77 unless IMAGE_ID has the digest that launch.sh pinned.
 signed_image::require_digest() {
     signed_image::is_required || return 0
     local -r pinned=${VERLJOB_IMAGE##*@}
@@ -163,7 +157,7 @@ signed_image::require_digest() {
         "remove that image from the node and submit again"
 }
 
-# On every node: ends with 77 unless VERLJOB_IMAGE is a digest in a registry, whatever files the node has.
+# On every node: ends with 77 unless VERLJOB_IMAGE is a digest in a registry.
 signed_image::require_pinned() {
     signed_image::is_required || return 0
     [[ $VERLJOB_IMAGE =~ ^[A-Za-z0-9][A-Za-z0-9._:/-]*/[A-Za-z0-9._:/-]+@sha256:[0-9a-f]{64}$ ]] \

@@ -1,6 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
-# Docker's command line, for Docker and compatible engines: queries, images, containers, flags of `run`. OCI_CLIENT is the
-# command.
+# Docker's command line, for Docker and compatible engines; OCI_CLIENT is the command.
 # Sets: IMAGE_ID, OCI_OUTPUT, RUNTIME_ARGV, RUNTIME_DIGESTS, RUNTIME_ERROR.
 
 # Seconds for any command but a pull or a load, and for these.
@@ -12,14 +11,14 @@ oci::query() {
     local code=0 limit_s=$OCI_TIMEOUT_S
     [[ -z $ENDING ]] || limit_s=$((SECONDS - ENDING < 5 ? 2 : 1)) # after TERM the whole node has 5 s
     OCI_OUTPUT=$(oci::_run_limited "$limit_s" "$@") || code=$?
-    # Slurm signals the step's processes one after the other: the TERM that ended the client may reach this shell later.
+    # Slurm signals one process after the other: the TERM that ended the client may reach this shell later.
     [[ $code != 143 || -n $ENDING ]] || sleep 0.5 || :
     oci::_set_error "$code" "$OCI_CLIENT did not answer within $limit_s s"
 }
 
 # usage: oci::_run_limited SECONDS ARGUMENT...
-# Returns in time even if the client waits for a disk and cannot be killed, or leaves a process behind: only cat, which
-# ends with the limit, holds this output open.
+# Returns in time even if the client cannot be killed, since it waits for a disk, or leaves a process behind: only cat holds
+# the output open.
 oci::_run_limited() {
     # shellcheck disable=SC2016 # expands in the inner shell
     timeout --signal=KILL "$(($1 + 1))" bash -c 'timeout --foreground "$@" 2>&1 | cat; exit "${PIPESTATUS[0]}"' \
@@ -137,15 +136,14 @@ oci::begin_run() {
 oci::_mount_field() { printf '"%s=%s"' "$1" "${2//\"/\"\"}"; }
 
 oci::add_mounts() {
-    local item source target mode
-    for item in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target mode <<< "$item"
-        item=type=bind,$(oci::_mount_field source "$source"),$(oci::_mount_field target "$target")
-        [[ $mode == rw ]] || item+=,readonly
-        RUNTIME_ARGV+=(--mount "$item")
+    local target mount
+    for target in "${CONTAINER_MOUNTS[@]}"; do
+        mount=type=bind,$(oci::_mount_field source "${CONTAINER_SOURCES[$target]}"),$(oci::_mount_field target "$target")
+        [[ ${CONTAINER_MODES[$target]} == rw ]] || mount+=,readonly
+        RUNTIME_ARGV+=(--mount "$mount")
     done
-    for item in ${CONTAINER_TMPFS[@]+"${CONTAINER_TMPFS[@]}"}; do
-        RUNTIME_ARGV+=(--mount "type=tmpfs,$(oci::_mount_field target "$item")")
+    for target in ${CONTAINER_TMPFS[@]+"${CONTAINER_TMPFS[@]}"}; do
+        RUNTIME_ARGV+=(--mount "type=tmpfs,$(oci::_mount_field target "$target")")
     done
 }
 

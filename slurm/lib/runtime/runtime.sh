@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2329 # read and called by the libraries and the runtimes
-# The interface between node.sh and slurm/runtimes/<name>.sh. A runtime reads CONTAINER_… and TABLE, never SLURM_…. It
-# defines five kinds of functions, and overrides the others if their defaults here do not fit.
+# The interface of slurm/runtimes/<name>.sh. A runtime reads CONTAINER_… and TABLE, never SLURM_…. It defines these functions,
+# and overrides those below if a default does not fit.
 #
 #   can it be used?          available         returns, or ends with 64, 69 or 77 and the fix
 #   how to get an image?     find REFERENCE    sets IMAGE_ID if the node has it
@@ -10,7 +10,7 @@
 #   how to look into it?     exec_argv NAME …  sets RUNTIME_ARGV to a command inside the running NAME
 #   what can it not limit?   unlimited         prints keys of RUNTIME_UNLIMITED
 #
-# For images that must be signed: digests IMAGE sets RUNTIME_DIGESTS to the digests that registries know the image by.
+# For signed images: digests IMAGE sets RUNTIME_DIGESTS to the digests by which registries know it.
 # A function that returns 1 sets RUNTIME_ERROR to the reason.
 # Sets: RUNTIME_ERROR.
 RUNTIME_ERROR=''
@@ -51,7 +51,7 @@ runtime::remove() {
 # Prints "name<TAB>value" for every container with LABEL, of any account, running or not.
 runtime::list() { :; }
 
-# Removes what queries of the runtime left on the node, if no container was started; remove does it too.
+# Removes files and processes of the runtime if no container was started; remove does it too.
 runtime::cleanup() { :; }
 
 # usage: runtime::start_error LOG

@@ -1,9 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by the runtime; HOST is node.sh's
-# Describes the container of a node, and the account in it: the submitting user with all its groups. The runtime turns the
-# description into a command.
+# Describes the container of a node, for the runtime, and the account in it: the submitting user with all its groups.
 # Sets: CONTAINER_IMAGE, CONTAINER_LABELS, CONTAINER_NAME, HOME, LOCAL, LOGNAME, TABLE, USER, VERLJOB_CONTAINER_BEGAN_MS.
 
-# Sets everything that runtime::start_argv reads. The CONTAINER_… variables are independent of the runtime.
+# Sets everything that runtime::start_argv reads.
 container_spec::make() {
     container_spec::_export_account
     CONTAINER_NAME=verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
@@ -14,7 +13,7 @@ container_spec::make() {
     export VERLJOB_CONTAINER_BEGAN_MS='' # set at the start of the container; its name is listed now
     env_table::read_profile "$VERLJOB_PROFILE"
     env_table::read_platform
-    # Lets debuggers attach to processes of the account. Where the engine's own profile allows that, nothing changes.
+    # Lets debuggers attach to processes of the account, which some engines allow anyway.
     [[ -z ${VERLJOB_DEBUG:-} ]] || TABLE["capabilities"]="${TABLE["capabilities"]-} SYS_PTRACE"
     devices::collect
     resources::collect

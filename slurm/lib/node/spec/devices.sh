@@ -3,8 +3,8 @@
 # Sets: ACCOUNT_GIDS, CONTAINER_DEVICES, CONTAINER_GPUS, CONTAINER_GROUPS.
 
 # usage: devices::collect [ROOT]
-# Sets CONTAINER_GPUS (identities for the runtime), CONTAINER_DEVICES (paths), ACCOUNT_GIDS and CONTAINER_GROUPS (numbers).
-# ROOT is a prefix of /sys and /proc, for tests.
+# Sets CONTAINER_GPUS (identities), CONTAINER_DEVICES (paths), ACCOUNT_GIDS and CONTAINER_GROUPS. ROOT is a prefix of /sys
+# and /proc, for tests.
 devices::collect() {
     CONTAINER_GPUS=() CONTAINER_DEVICES=() CONTAINER_GROUPS=()
     devices::_add_gpus "${1:-}"
@@ -47,7 +47,7 @@ devices::_gpu_nvidia() {
 }
 
 # usage: devices::_gpu_amd NUMBER ROOT
-# Slurm's number is the render node's (gres.conf with File=/dev/dri/renderD128), or the card's index among the AMD ones.
+# Slurm's number is the render node's (File=/dev/dri/renderD128 in gres.conf), or the card's index among the AMD ones.
 devices::_gpu_amd() {
     [[ $1 =~ ^(0|[1-9][0-9]{0,4})$ ]] || fail 69 "Slurm gave $HOST a GPU '$1'" "gres.conf numbers GPUs from 0"
     local number=$1 file minor
@@ -99,7 +99,7 @@ devices::_add_optional() {
     done
 }
 
-# Reads the account's groups, its own first, and those of the devices: numbers, since names differ between site and image.
+# Reads the account's groups, its own first, and those of the devices.
 devices::_read_groups() {
     local path gid
     local -a gids=()

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
-# Environment variables of the container. They are passed by name, since values would be visible in the process list.
+# Environment variables of the container, passed by name: values would be visible in the process list.
 # Sets: CONTAINER_ENV, CONTAINER_UNSET, RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
 
 readonly ENVIRONMENT_NAMES=' SLURM_JOB_ID SLURM_JOB_NAME SLURM_JOB_NODELIST SLURM_NODEID SLURM_NNODES SLURM_CPUS_PER_TASK
@@ -15,15 +15,14 @@ readonly ENVIRONMENT_PREFIXES='VERLJOB_ VERL_ HF_ TRANSFORMERS_ WANDB_ NCCL_ RCC
 # These would lead to another Ray cluster, or are only for launch.sh and node.sh.
 readonly ENVIRONMENT_NEVER=' RAY_ADDRESS RAY_TMPDIR RAY_JOB_ID RAY_AUTH_TOKEN VERLJOB_TOKEN VERLJOB_MOVED VERLJOB_DRY_RUN '
 
-# Sets CONTAINER_ENV, SECRET_NAMES and CONTAINER_UNSET. A name in CONTAINER_ENV whose variable is not set must also be
-# unset if the image sets it. CONTAINER_UNSET is for a runtime whose processes inherit this environment: exported names of
-# Slurm, of the toolkit and of secrets that the container does not get.
+# Sets CONTAINER_ENV, where a name that is not set here must also be unset if the image sets it, SECRET_NAMES, and
+# CONTAINER_UNSET: exported names that the container must not get if its processes inherit this environment.
 environment::collect() {
     local name
     for name in ${TABLE[unset]:-}; do
         [[ $name =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || fail 64 "a table of the platform or profile unsets '$name', which is not a variable name" "write unset=NAME NAME"
     done
-    # If all devices of the node are visible, Slurm's mask is what separates the jobs: verl_node derives its own from it.
+    # If all devices of the node are visible, only Slurm's mask separates the jobs: verl_node derives its own from it.
     ! runtime::limits devices || for name in ${TABLE[unset]:-}; do unset "$name"; done
     # For users who run `ray status` or `ray job` in the container; Ray before 2.52 does not read them.
     export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$VERLJOB_TOKEN_FILE

@@ -1,14 +1,16 @@
 # shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
 # Mounts of the container, at the same paths as on the host.
-# Sets: CONTAINER_MOUNTS, CONTAINER_TMPFS, CONTAINER_WORKDIR, HF_HOME, TRANSFORMERS_CACHE, VERLJOB_DATA,
-#   VERLJOB_LEASE, VERLJOB_TOKEN_FILE.
+# Sets: CONTAINER_MODES, CONTAINER_MOUNTS, CONTAINER_SOURCES, CONTAINER_TMPFS, CONTAINER_WORKDIR, HF_HOME,
+#   TRANSFORMERS_CACHE, VERLJOB_DATA, VERLJOB_LEASE, VERLJOB_TOKEN_FILE.
 
-# Sets CONTAINER_MOUNTS ("source<TAB>target<TAB>rw|ro"), CONTAINER_TMPFS and CONTAINER_WORKDIR.
+declare -gA CONTAINER_SOURCES=() CONTAINER_MODES=() # of a mount point: the path on the host, and rw or ro
+
+# Sets CONTAINER_MOUNTS (mount points, in order), CONTAINER_TMPFS and CONTAINER_WORKDIR.
 mounts::collect() {
     local path
     export HF_HOME=${HF_HOME:-$HOME/.cache/huggingface} VERLJOB_DATA=${VERLJOB_DATA:-$HOME/.cache/verljob}
     export TRANSFORMERS_CACHE=$HF_HOME/hub
-    CONTAINER_MOUNTS=() CONTAINER_TMPFS=() CONTAINER_WORKDIR=$SLURM_SUBMIT_DIR
+    CONTAINER_MOUNTS=() CONTAINER_SOURCES=() CONTAINER_MODES=() CONTAINER_TMPFS=() CONTAINER_WORKDIR=$SLURM_SUBMIT_DIR
     mounts::_add_private
     mounts::_add_or_empty "$HOME" home
     mounts::_add_or_empty "$SLURM_SUBMIT_DIR" work
@@ -29,21 +31,20 @@ mounts::collect() {
 }
 
 # usage: mounts::_hide FOLDER
-# Covers it with an empty file system at every path at which a mount shows it. A home may have several paths: of a link, a
-# bind mount or its file server, each possibly below a mounted folder. Compares by device and inode.
+# Covers it with an empty file system at every path at which a mount shows it: of a link, a bind mount or its file server,
+# each possibly below a mounted folder. Compares by device and inode.
 mounts::_hide() {
-    local mount source target path below
+    local target path below
     local -a paths
     local -r hidden=$1
     mapfile -t paths < <(mounts::_print_paths "$hidden")
     CONTAINER_TMPFS+=("$hidden")
-    for mount in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target _ <<< "$mount"
+    for target in "${CONTAINER_MOUNTS[@]}"; do
         for path in "${paths[@]}"; do
             below=''
             while [[ $path == /* ]]; do # without a slash it would not get shorter
                 below=/${path##*/}$below path=${path%/*}
-                [[ ${source%/}$below -ef $hidden && " ${CONTAINER_TMPFS[*]} " != *" ${target%/}$below "* ]] || continue
+                [[ ${CONTAINER_SOURCES[$target]%/}$below -ef $hidden && " ${CONTAINER_TMPFS[*]} " != *" ${target%/}$below "* ]] || continue
                 CONTAINER_TMPFS+=("${target%/}$below")
             done
         done
@@ -74,23 +75,19 @@ mounts::_add() {
 # usage: mounts::_append SOURCE TARGET rw|ro
 # Ignores a second mount of a target, so that no user's folder replaces the private /tmp.
 mounts::_append() {
-    local mount target
-    for mount in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
-        IFS=$'\t' read -r _ target _ <<< "$mount"
-        [[ $2 != "$target" ]] || return 0
-    done
-    CONTAINER_MOUNTS+=("$1"$'\t'"$2"$'\t'"$3")
+    [[ -z ${CONTAINER_SOURCES[$2]:-} ]] || return 0
+    CONTAINER_MOUNTS+=("$2")
+    CONTAINER_SOURCES[$2]=$1 CONTAINER_MODES[$2]=$3
 }
 
 # usage: mounts::_is_covered SOURCE TARGET rw|ro
-# Tests whether the folder is inside a mounted one. A mount of its own could fail: the engine, as root, may not enter a home
-# on a root-squashed file system.
+# Tests whether the folder is inside a mounted one. To mount it too could fail: the engine, as root, may not enter a home on
+# a root-squashed file system.
 mounts::_is_covered() {
-    local mount source target mode
-    for mount in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
-        IFS=$'\t' read -r source target mode <<< "$mount"
-        [[ $1 == "$2" && $source == "$target" && $1 == "$source"/* ]] || continue
-        [[ $mode != rw && $3 == rw ]] || return 0
+    local target
+    for target in ${CONTAINER_MOUNTS[@]+"${CONTAINER_MOUNTS[@]}"}; do
+        [[ $1 == "$2" && ${CONTAINER_SOURCES[$target]} == "$target" && $1 == "$target"/* ]] || continue
+        [[ ${CONTAINER_MODES[$target]} != rw && $3 == rw ]] || return 0
     done
     return 1
 }
@@ -112,8 +109,7 @@ mounts::_add_or_empty() {
     fi
 }
 
-# Adds the mounts of VERLJOB_MOUNTS, path[:path][:ro] separated by commas, even if they are covered: a read-only one below a
-# home is then read-only.
+# Adds VERLJOB_MOUNTS, path[:path][:ro] separated by commas, also if covered: a read-only one below a home is read-only.
 mounts::_add_requested() {
     local item source target mode
     local -a items
@@ -139,14 +135,13 @@ mounts::_add_private() {
     for name in passwd group; do mounts::_add "$LOCAL/$name" "/etc/$name" ro; done
 }
 
-# Creates the mount points below /tmp in the private one: the engine would create them as root, and they would remain.
+# Creates the mount points below /tmp, which the engine would create as root, so that they would remain.
 mounts::_make_mount_points() {
-    local mount source target mode
+    local target
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
-    for mount in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target mode <<< "$mount"
+    for target in "${CONTAINER_MOUNTS[@]}"; do
         [[ $target == /tmp/* ]] || continue
-        if [[ -d $source ]]; then
+        if [[ -d ${CONTAINER_SOURCES[$target]} ]]; then
             mkdir -p -- "$LOCAL$target"
         else
             mkdir -p -- "$LOCAL${target%/*}" && : >> "$LOCAL$target"
