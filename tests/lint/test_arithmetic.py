@@ -29,7 +29,7 @@ MATCHED = {
 }
 
 
-def test_the_shell_counts_with_numbers_alone() -> None:
+def test_the_shell_computes_only_with_numbers() -> None:
     files = {str(path.relative_to(CHECKOUT)): path.read_text() for path in sources() if is_shell(path)}
 
     assert len(files) > 50
@@ -71,7 +71,7 @@ f() {
 
 
 @pytest.mark.parametrize(("text", "names"), [(PORTS, {"name"}), (HEAR, {"code"}), (TAKES, {"id"})])
-def test_it_finds_what_is_known(text: str, names: set[str]) -> None:
+def test_known_mistakes_are_found(text: str, names: set[str]) -> None:
     assert found(text) == names
 
 
@@ -100,7 +100,7 @@ def test_it_finds_what_is_known(text: str, names: set[str]) -> None:
         ("echo \"# $((VERLJOB_X))\"", "VERLJOB_X"),
     ],
 )  # fmt: skip
-def test_it_finds_what_was_not_matched(line: str, name: str) -> None:
+def test_unmatched_values_are_found(line: str, name: str) -> None:
     assert name in found(f"f() {{\n    {line}\n}}\n")
     assert name in found(f"{line}\n")
 
@@ -125,11 +125,11 @@ def test_it_finds_what_was_not_matched(line: str, name: str) -> None:
         "# ((VERLJOB_X))",
     ],
 )
-def test_numbers_and_what_was_matched_pass(line: str) -> None:
+def test_numbers_and_matched_values_pass(line: str) -> None:
     assert found(f"{line}\n") == set()
 
 
-def test_what_a_function_is_called_with_is_asked_of_its_callers() -> None:
+def test_arguments_of_a_function_are_traced_to_its_callers() -> None:
     text = "f() {\n    (($2 > 1))\n}\n"
 
     assert found(f'{text}f x 3\nf "$y" $((4 + 5))\n') == set()
@@ -137,7 +137,7 @@ def test_what_a_function_is_called_with_is_asked_of_its_callers() -> None:
     assert found(text) == {"2"}
 
 
-def test_what_is_said_to_be_matched_elsewhere_has_to_be() -> None:
+def test_a_value_declared_as_matched_elsewhere_must_be_matched() -> None:
     text = "g() {\n    [[ $VERLJOB_X =~ ^[0-9]+$ ]] || exit\n}\nf() {\n    ((VERLJOB_X))\n}\n"
 
     assert found(text, VERLJOB_X=["slurm/a.sh g"]) == set()

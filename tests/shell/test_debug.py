@@ -27,20 +27,20 @@ def rehearsed(rig: Rig, *words: str, **more: str) -> str:
         (("--debug=legacy", "demo_cpu"), "legacy"),
     ],
 )
-def test_every_node_gets_the_debugger_and_may_trace(rig: Rig, words: tuple[str, ...], mode: str) -> None:
+def test_debug_sets_the_debugger_and_ptrace_on_every_node(rig: Rig, words: tuple[str, ...], mode: str) -> None:
     said = rehearsed(rig, *words, "trainer.total_epochs=2")
     assert said.count(f"\nVERLJOB_DEBUG={mode}\n") == 2
     assert said.count(" --cap-add SYS_PTRACE ") == 2
     assert "trainer.total_epochs=2" in said.splitlines()[-1]
 
 
-def test_without_it_no_container_may_trace(rig: Rig) -> None:
+def test_without_debug_no_container_has_ptrace(rig: Rig) -> None:
     said = rehearsed(rig, "demo_cpu")
     assert "SYS_PTRACE" not in said
     assert "\nVERLJOB_DEBUG=1" not in said
 
 
-def test_the_variable_does_what_the_flag_does(rig: Rig) -> None:
+def test_the_variable_equals_the_flag(rig: Rig) -> None:
     assert rehearsed(rig, "demo_cpu", VERLJOB_DEBUG="1").count(" --cap-add SYS_PTRACE ") == 2
 
 
@@ -52,13 +52,13 @@ def test_the_variable_does_what_the_flag_does(rig: Rig) -> None:
         (("--debug", "demo_cpu"), {"VERLJOB_DASHBOARD": "0"}, "VERLJOB_DASHBOARD=0 turns off"),
     ],
 )
-def test_what_cannot_be_meant_ends_with_64(rig: Rig, words: tuple[str, ...], more: dict[str, str], says: str) -> None:
+def test_a_wrong_debug_setting_exits_with_64(rig: Rig, words: tuple[str, ...], more: dict[str, str], says: str) -> None:
     done = rig.launch(*words, VERLJOB_HOME=str(CHECKOUT), script=None, **more)
     assert done.returncode == 64
     assert says in done.stdout + done.stderr
 
 
-def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
+def test_the_banner_explains_how_to_attach(rig: Rig) -> None:
     script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 launch::_print_debugger 30003 n1 2>&1"
     new = rig.source("launch/main", script, VERLJOB_DEBUG="1").stdout
     assert "launch.json" in new
@@ -72,7 +72,7 @@ def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
     assert old.splitlines()[0].endswith(" ray debug")
 
 
-def test_without_a_container_the_old_debugger_is_the_environments_own_and_has_the_jobs_token(rig: Rig) -> None:
+def test_with_bare_ray_debug_runs_from_the_environment_with_the_jobs_token(rig: Rig) -> None:
     place = "VERLJOB_RUNTIME=bare VERLJOB_IMAGE='/envs/my verl' VERLJOB_LOCAL=/scratch"
     script = f"{place} VERLJOB_ATTEMPT=2 launch::_print_debugger 30003 n1"
     line = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]

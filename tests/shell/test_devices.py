@@ -56,21 +56,21 @@ def amd(rig: Rig) -> Path:
     return rig.root
 
 
-def test_nvidia_cards_are_named_by_uuid(rig: Rig, nvidia: Path) -> None:
+def test_nvidia_gpus_are_passed_by_uuid(rig: Rig, nvidia: Path) -> None:
     done = collected(rig, "cuda", nvidia, SLURM_STEP_GPUS="0,2", SLURM_GPUS_ON_NODE="2")
 
     assert done.stdout.split() == [UUIDS[0], UUIDS[2]]
 
 
 @pytest.mark.parametrize("ids", ["0,2", "129,131"], ids=["counted", "numbers of render nodes"])
-def test_amd_cards_are_their_render_nodes(rig: Rig, amd: Path, ids: str) -> None:
+def test_amd_gpus_are_passed_by_render_node(rig: Rig, amd: Path, ids: str) -> None:
     done = collected(rig, "rocm", amd, SLURM_STEP_GPUS=ids, SLURM_GPUS_ON_NODE="2")
 
     assert done.stdout.split() == ["/dev/dri/renderD129", "/dev/dri/renderD131"]
 
 
 @pytest.mark.parametrize(("name", "gpu"), [("cuda", "5"), ("rocm", "5"), ("rocm", "128"), ("cpu", "0")])
-def test_a_card_that_the_node_lacks_ends_with_69(rig: Rig, nvidia: Path, amd: Path, name: str, gpu: str) -> None:
+def test_a_missing_gpu_exits_with_69(rig: Rig, nvidia: Path, amd: Path, name: str, gpu: str) -> None:
     done = collected(rig, name, rig.root, SLURM_JOB_GPUS=gpu)
 
     assert done.returncode == 69
@@ -79,7 +79,7 @@ def test_a_card_that_the_node_lacks_ends_with_69(rig: Rig, nvidia: Path, amd: Pa
 
 
 @pytest.mark.parametrize("ids", ["", "NoDevFiles"])
-def test_gpus_that_slurm_counts_but_does_not_name_end_with_69(rig: Rig, ids: str) -> None:
+def test_gpus_without_numbers_from_slurm_exit_with_69(rig: Rig, ids: str) -> None:
     done = collected(rig, "cuda", rig.root, SLURM_STEP_GPUS=ids, SLURM_GPUS_ON_NODE="8")
 
     assert done.returncode == 69
@@ -99,14 +99,14 @@ def test_an_optional_device_is_left_out_with_a_warning(rig: Rig) -> None:
     assert "warning: no /dev/no-fabric on n1" in done.stderr
 
 
-def test_a_required_device_ends_with_69(rig: Rig) -> None:
+def test_a_missing_required_device_exits_with_69(rig: Rig) -> None:
     done = rig.source(DEVICES, f"{SHOW}TABLE[devices]=/dev/no-kfd\ndevices::collect", VERLJOB_PLATFORM="rocm")
 
     assert done.returncode == 69
     assert "/dev/no-kfd is not on n1" in done.stdout
 
 
-def test_the_groups_are_the_accounts_and_those_of_the_devices(rig: Rig) -> None:
+def test_groups_are_those_of_the_account_and_the_devices(rig: Rig) -> None:
     tty = os.stat("/dev/tty").st_gid
     done = rig.source(DEVICES, "TABLE[devices]=/dev/tty\ndevices::collect\nprintf '%s\\n' \"${CONTAINER_GROUPS[@]}\"")
 

@@ -51,7 +51,7 @@ def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
         "overrides:\n  platform: cuda\n  accelerator: true\nplatform: cpu\naccelerator: false\n",
     ],
 )
-def test_launch_sh_reads_of_a_recipe_what_yaml_reads(rig: Rig, text: str) -> None:
+def test_recipe_keys_are_read_as_yaml_reads_them(rig: Rig, text: str) -> None:
     done = read_recipe(rig, text)
 
     wanted = yaml.safe_load(text)
@@ -75,7 +75,7 @@ def test_launch_sh_reads_of_a_recipe_what_yaml_reads(rig: Rig, text: str) -> Non
         "platform: a[$(touch ran)]\naccelerator: false\n",
     ],
 )
-def test_what_launch_sh_would_read_otherwise_than_yaml_is_refused(rig: Rig, text: str) -> None:
+def test_recipe_keys_in_another_form_are_refused(rig: Rig, text: str) -> None:
     done = read_recipe(rig, text)
 
     assert done.returncode == 64

@@ -61,7 +61,7 @@ def host(rig: Rig) -> Host:
     return Host(rig)
 
 
-def test_an_idle_host_has_nothing_to_tell(host: Host) -> None:
+def test_an_idle_host_passes_all_checks(host: Host) -> None:
     host.nvidia("")
 
     found = host.seen()
@@ -76,9 +76,7 @@ def test_an_idle_host_has_nothing_to_tell(host: Host) -> None:
     ("slurmd", "silence", "severity"),
     [("300", "60", "ok"), ("60", "60", "warn"), ("89", "60", "warn"), ("90", "60", "ok")],
 )
-def test_the_doctor_warns_where_slurm_gives_a_silent_node_up_first(
-    host: Host, slurmd: str, silence: str, severity: str
-) -> None:
+def test_doctor_warns_of_a_short_slurmd_timeout(host: Host, slurmd: str, silence: str, severity: str) -> None:
     # `scontrol show config` of Slurm 22.05
     host.tool("scontrol", f"printf 'SlurmdSyslogDebug       = (null)\\nSlurmdTimeout           = {slurmd} sec\\n'")
 
@@ -97,7 +95,7 @@ def test_the_doctor_warns_where_slurm_gives_a_silent_node_up_first(
         ("quick", "0", "; exit 1", "ok"),
     ],
 )
-def test_slurm_is_asked_for_its_patience_by_the_doctor_alone_and_once(
+def test_slurmd_timeout_is_read_only_by_doctor_on_the_first_node(
     host: Host, doctor: str, node: str, script: str, severity: str | None
 ) -> None:
     host.tool("scontrol", f"echo SlurmdTimeout           = {script}")
@@ -107,7 +105,7 @@ def test_slurm_is_asked_for_its_patience_by_the_doctor_alone_and_once(
     assert found.get("host.slurm_waits_longer", [None])[0] == severity
 
 
-def test_who_holds_a_gpu_of_the_job_is_named_with_account_and_job(host: Host) -> None:
+def test_a_process_on_a_gpu_of_the_job_is_reported_with_account_and_job(host: Host) -> None:
     host.nvidia(HELD)
     host.process(584, "python3", "4:memory:/slurm/uid_1000/job_77/step_0\n")
 
@@ -118,14 +116,14 @@ def test_who_holds_a_gpu_of_the_job_is_named_with_account_and_job(host: Host) ->
     assert "--exclude=n1" in fix
 
 
-def test_a_neighbours_gpu_and_a_drivers_own_share_are_nobodys_business(host: Host) -> None:
+def test_other_gpus_and_a_drivers_own_memory_are_not_reported(host: Host) -> None:
     host.nvidia(HELD)
     assert host.seen("CONTAINER_GPUS=(GPU-d4e0b26e-0ed4-0e46-4c53-f162bfbca063)")["host.gpus_are_idle"][0] == "ok"
     host.nvidia(HELD.replace("4706", "508"))
     assert host.seen()["host.gpus_are_idle"][0] == "ok"
 
 
-def test_who_holds_an_amd_card_is_read_from_its_driver(host: Host) -> None:
+def test_processes_on_amd_gpus_are_read_from_the_driver(host: Host) -> None:
     """Made after the kernel: kfd/proc/<pid>/vram_<gpu_id> in bytes, drm_render_minor of each node."""
     host.write("sys/class/kfd/kfd/topology/nodes/2/gpu_id", "28851\n")
     host.write("sys/class/kfd/kfd/topology/nodes/2/properties", "gfx_target_version 90402\ndrm_render_minor 136\n")
@@ -146,7 +144,7 @@ def test_who_holds_an_amd_card_is_read_from_its_driver(host: Host) -> None:
         ("nvidia-nvlink: Nvlink Core is being initialized, major device number 240", "ok"),
     ],
 )
-def test_the_kernels_word_of_a_gpu_that_needs_a_reset_is_passed_on(host: Host, line: str, severity: str) -> None:
+def test_a_kernel_message_about_a_gpu_that_needs_a_reset_is_reported(host: Host, line: str, severity: str) -> None:
     """The Xid lines are those of NVIDIA's catalogue, the last one of a machine with H200s."""
     host.nvidia("")
     (host.rig.root / "log").write_text(f"[{UPTIME - 60}.123456] {line}\n")
@@ -157,7 +155,7 @@ def test_the_kernels_word_of_a_gpu_that_needs_a_reset_is_passed_on(host: Host, l
     assert host.seen()["host.gpus_said_nothing"][0] == "ok"
 
 
-def test_a_ray_without_a_job_and_one_of_an_ended_job_are_stale_and_a_living_jobs_is_not(host: Host) -> None:
+def test_ray_outside_of_a_running_job_is_stale(host: Host) -> None:
     host.rig.fake("jobs", "20\tRUNNING\n33\tRUNNING\n")
     host.process(401, "raylet", environ="HOME=/home/me\0")
     host.process(402, "gcs_server", environ="SLURM_JOB_ID=19\0")
@@ -173,7 +171,7 @@ def test_a_ray_without_a_job_and_one_of_an_ended_job_are_stale_and_a_living_jobs
     assert "kill" in fix
 
 
-def test_a_driver_that_hangs_takes_three_seconds_of_the_launch_at_most(host: Host) -> None:
+def test_a_hanging_driver_delays_the_launch_by_three_seconds_at_most(host: Host) -> None:
     host.nvidia("")
     host.tool("nvidia-smi", "trap '' TERM; sleep 60")
     began = time.monotonic()
@@ -183,14 +181,14 @@ def test_a_driver_that_hangs_takes_three_seconds_of_the_launch_at_most(host: Hos
     assert time.monotonic() - began < 4.5
 
 
-def test_the_container_finds_what_the_host_saw(rig: Rig) -> None:
+def test_the_container_gets_the_results_of_the_host_checks(rig: Rig) -> None:
     rig.fake("container", rig.container("code=0", before='cp "$FOLDER/out/host-checks" "$FAKE/seen"'))
 
     assert rig.node().returncode == 0
     assert "host.image_is_here\tok\tsha256:1234" in rig.faked("seen")
 
 
-def test_a_ray_of_another_account_is_its_own_business(host: Host) -> None:
+def test_ray_of_another_account_is_not_reported(host: Host) -> None:
     host.process(405, "raylet")
     os.chown(host.root / "proc" / "405", 65534, 65534)
 

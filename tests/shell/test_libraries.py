@@ -21,7 +21,7 @@ def test_every_table_of_the_project_can_be_read(rig: Rig, path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> None:
+def test_every_line_of_the_example_profile_can_be_read(rig: Rig) -> None:
     text = (CHECKOUT / "slurm" / "profiles" / "example.env").read_text()
     profile = rig.work / "all.env"
     profile.write_text(re.sub(r"(?m)^#(?=[A-Za-z_]+=)", "", text))
@@ -35,7 +35,7 @@ def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> Non
 
 
 @pytest.mark.parametrize(("line", "words"), [("gpu=amd", "'gpu', which is not a setting"), ("devices", "has no '='")])
-def test_a_typo_in_a_table_stops_with_file_and_line(rig: Rig, line: str, words: str) -> None:
+def test_a_typo_in_a_table_is_reported_with_file_and_line(rig: Rig, line: str, words: str) -> None:
     (rig.work / "site.env").write_text(f"# a comment\n\n{line}\n")
 
     done = rig.source("common/log common/verdict common/env_table", f'{SHOW}env_table::read "{rig.work}/site.env"')
@@ -72,7 +72,9 @@ CGROUPS = {
 
 
 @pytest.mark.parametrize(("files", "limit"), CGROUPS.values(), ids=CGROUPS)
-def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: dict[str, str], limit: str) -> None:
+def test_memory_is_the_cgroups_limit_if_slurm_does_not_account_for_it(
+    rig: Rig, files: dict[str, str], limit: str
+) -> None:
     node = {"proc/self/status": "Cpus_allowed_list:\t0-3,8\n", "proc/meminfo": "MemTotal: 2 kB\n"}
     for name, text in {**files, **node}.items():
         (rig.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -87,9 +89,7 @@ def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: di
 
 
 @pytest.mark.parametrize(("cores", "silent"), [(100_000, 100), (0, 6)])
-def test_a_missing_sign_weighs_less_on_a_node_with_more_to_run_than_it_has_cores_for(
-    rig: Rig, cores: int, silent: int
-) -> None:
+def test_a_missed_heartbeat_weighs_less_on_an_overloaded_node(rig: Rig, cores: int, silent: int) -> None:
     done = rig.source(
         "node/container", f"LEASE_CORES={cores} LEASE_SILENCE=0\nlease::_count_miss\nprintf '%s' \"$LEASE_SILENCE\""
     )
@@ -97,7 +97,7 @@ def test_a_missing_sign_weighs_less_on_a_node_with_more_to_run_than_it_has_cores
     assert done.stdout == str(silent)
 
 
-def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
+def test_the_scripts_use_only_tools_of_compute_nodes() -> None:
     """The other tests run them on a PATH without these; here no line names one that only a rare path would reach."""
     absent = re.compile(r"(?<![\w./:-])(awk|sed|grep|python3?|jq|tar|ip|hostname|perl|xargs|find|pkill|eval)(?= )")
     named = [
@@ -112,7 +112,7 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 7", "exit 127", "kill -KILL $BASHPID"])
 @pytest.mark.parametrize("look", ["", ":"])
-def test_await_tells_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
+def test_await_returns_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
     each = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
 
     done = rig.source("common/process", f"ENDING=''\nfor n in 0 1 2 3; do {each}; done 2> /dev/null")
@@ -136,7 +136,7 @@ wait"""
 
 
 @pytest.mark.parametrize("look", ["", ":"])
-def test_await_ends_with_a_child_that_the_same_signal_ends(rig: Rig, look: str) -> None:
+def test_await_returns_when_the_same_signal_ends_the_child(rig: Rig, look: str) -> None:
     """Slurm signals every process of a step. bash loses some that end while it waits, and would wait for the others."""
     begin = time.monotonic()
 
@@ -146,14 +146,14 @@ def test_await_ends_with_a_child_that_the_same_signal_ends(rig: Rig, look: str) 
     assert time.monotonic() - begin < 15
 
 
-def test_await_gives_up_a_child_that_outlives_its_grace(rig: Rig) -> None:
+def test_await_fails_if_a_child_outlives_its_grace(rig: Rig) -> None:
     done = rig.source("common/process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'given up'; kill $!")
 
     assert done.stdout == "given up"
 
 
 @pytest.mark.parametrize("clock", ["", "EPOCHREALTIME=1700000000,123456"], ids=["its own", "in another locale"])
-def test_the_clock_counts_milliseconds(rig: Rig, clock: str) -> None:
+def test_the_clock_is_in_milliseconds(rig: Rig, clock: str) -> None:
     done = rig.source("common/process", f"unset EPOCHREALTIME\n{clock}\nprocess::now\nprintf '%s' \"$NOW_MS\"")
 
     assert done.stdout == "1700000000123" if clock else abs(int(done.stdout) / 1000 - time.time()) < 10

@@ -35,7 +35,7 @@ def rehearse(rig: Rig, *words: str, **more: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("key", ["platform", "accelerator", "module", "model", "data"])
-def test_a_recipe_runs_nothing_in_a_dry_run(rig: Rig, evil: Path, key: str) -> None:
+def test_a_recipe_runs_no_code_in_a_dry_run(rig: Rig, evil: Path, key: str) -> None:
     up = "../" * len(CHECKOUT.parts)
     lines = {
         "platform": [
@@ -73,7 +73,7 @@ def test_a_recipe_runs_nothing_in_a_dry_run(rig: Rig, evil: Path, key: str) -> N
 
 @pytest.mark.parametrize("name", ["VERLJOB_PLATFORM", "VERLJOB_RUNTIME", "VERLJOB_PROFILE"])
 @pytest.mark.parametrize("value", ["../../../evil/plat", "a/b", "Rocm", "cpu.env", "cp u", "x;y", ""])
-def test_a_name_is_of_small_letters_digits_and_dashes(rig: Rig, evil: Path, name: str, value: str) -> None:
+def test_a_name_has_only_small_letters_digits_and_dashes(rig: Rig, evil: Path, name: str, value: str) -> None:
     code, said = rehearse(rig, "cluster", **{name: value})
 
     if value:
@@ -83,7 +83,7 @@ def test_a_name_is_of_small_letters_digits_and_dashes(rig: Rig, evil: Path, name
         assert code == 0
 
 
-def test_a_recipes_name_leads_to_no_other_folder(rig: Rig) -> None:
+def test_a_recipe_name_cannot_leave_its_folder(rig: Rig) -> None:
     (rig.work / "a.yaml").write_text("platform: cpu\n")
     code, said = rehearse(rig, "../../" + "../" * len(CHECKOUT.parts) + str(rig.work / "a")[1:])
 
@@ -98,7 +98,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("name", REFUSED.split())
-def test_a_table_changes_nothing_that_programs_start_by(rig: Rig, name: str) -> None:
+def test_a_table_cannot_set_variables_that_change_how_programs_start(rig: Rig, name: str) -> None:
     (rig.work / "site.env").write_text(f"NCCL_DEBUG=INFO\n{name}=/evil\n")
 
     code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=f"{rig.work}/site.env")
@@ -107,7 +107,7 @@ def test_a_table_changes_nothing_that_programs_start_by(rig: Rig, name: str) -> 
     assert f"{rig.work}/site.env:2 sets {name}, which no table may set" in said
 
 
-def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_it(rig: Rig) -> None:
+def test_only_a_profile_wins_over_an_exported_requirement(rig: Rig) -> None:
     show = 'printf "%s|%s" "${VERLJOB_REQUIRE_SIGNATURE-}" "${VERLJOB_COSIGN-}"'
     site, platform = rig.work / "site.env", rig.work / "platform.env"
     platform.write_text("VERLJOB_REQUIRE_SIGNATURE=/platform.pub\nVERLJOB_COSIGN=/platform\n")
@@ -130,7 +130,7 @@ def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_i
     assert order(both, **mine) == "/mine.pub|/mine"
 
 
-def test_a_profile_by_its_path_is_roots_or_ones_own_and_nobody_elses_to_write(rig: Rig) -> None:
+def test_a_profile_by_path_must_be_own_and_not_writable_by_others(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text("VERLJOB_PLATFORM=rocm\n")
     for path in (str(profile), "./site.env"):
@@ -148,7 +148,7 @@ def test_a_profile_by_its_path_is_roots_or_ones_own_and_nobody_elses_to_write(ri
 
 
 @pytest.mark.parametrize("command", [["node.sh"], ["launch.sh", "cluster"]])
-def test_a_runtime_of_another_folder_is_not_read(rig: Rig, evil: Path, command: list[str]) -> None:
+def test_a_runtime_of_another_folder_is_refused(rig: Rig, evil: Path, command: list[str]) -> None:
     name = "../../" + "../" * len(CHECKOUT.parts) + f"{evil}/plat"[1:]
     words = ["bash", f"{CHECKOUT}/slurm/{command[0]}", *command[1:]]
 
@@ -160,7 +160,7 @@ def test_a_runtime_of_another_folder_is_not_read(rig: Rig, evil: Path, command: 
 
 
 @pytest.mark.parametrize("name", ["images/verl.tar", "../work/images/verl.tar"])
-def test_a_file_that_was_probably_meant_is_said_with_its_path(rig: Rig, name: str) -> None:
+def test_a_reference_that_looks_like_a_file_is_refused_with_its_path(rig: Rig, name: str) -> None:
     (rig.work / "images").mkdir()
     (rig.work / "images/verl.tar").touch()
 
@@ -170,7 +170,7 @@ def test_a_file_that_was_probably_meant_is_said_with_its_path(rig: Rig, name: st
     assert f"write ./{name} for the file, or docker.io/{name} for the name" in last(done)
 
 
-def test_a_path_begins_with_a_slash_or_a_dot_and_is_absolute_on_the_nodes(rig: Rig) -> None:
+def test_an_image_path_becomes_absolute_on_the_nodes(rig: Rig) -> None:
     rig.fake("step", WELL)
     for name, told in (
         ("./images/verl.tar", f"{rig.work}/images/verl.tar"),
@@ -182,7 +182,7 @@ def test_a_path_begins_with_a_slash_or_a_dot_and_is_absolute_on_the_nodes(rig: R
         assert f"VERLJOB_IMAGE={told}\n" in rig.faked("srun.env")
 
 
-def test_a_file_is_not_loaded_for_a_registrys_name(rig: Rig) -> None:
+def test_a_file_with_the_name_of_a_reference_is_not_loaded(rig: Rig) -> None:
     planted = rig.work / "registry.example.org" / "verl.rocm:1"
     planted.parent.mkdir()
     planted.write_text("somebody else's archive")

@@ -58,7 +58,7 @@ def opened(rig: Rig, script: str, *, closed: bool = True) -> None:
         rig.work.chmod(0o755)
 
 
-def test_a_submit_folder_that_others_may_write_is_refused_with_its_owner(rig: Rig) -> None:
+def test_a_submit_folder_writable_by_others_is_refused_with_its_owner(rig: Rig) -> None:
     """Nothing in it is the job's yet; but Python looks for modules there first, and folders can be exchanged later."""
     rig.work.chmod(0o777)
 
@@ -72,7 +72,7 @@ def test_a_planted_job_folder_full_of_links_is_refused(rig: Rig, diary: Path) ->
     assert diary.read_text() == "mine"
 
 
-def test_a_planted_job_folder_in_our_own_is_refused(rig: Rig, diary: Path) -> None:
+def test_a_planted_job_folder_in_an_own_folder_is_refused(rig: Rig, diary: Path) -> None:
     (rig.work / "verljob").mkdir()
     (rig.work / "verljob").chmod(0o777)
     attack(rig.work, LINKS.replace("chmod -R 777 verljob", "chmod -R 777 verljob/20"))
@@ -82,14 +82,14 @@ def test_a_planted_job_folder_in_our_own_is_refused(rig: Rig, diary: Path) -> No
     assert diary.read_text() == "mine"
 
 
-def test_a_planted_link_is_refused_also_where_a_group_shares_its_folders(rig: Rig) -> None:
+def test_a_planted_link_is_refused_even_if_a_group_shares_its_folders(rig: Rig) -> None:
     opened(rig, f"ln -s {rig.home} verljob", closed=False)
 
     refused(rig, f"{rig.work}/verljob on n1 is a link that belongs to", f"(uid {UID})", VERLJOB_SHARED_FOLDERS="1")
     assert list(rig.home.iterdir()) == []
 
 
-def test_a_folder_of_another_account_takes_no_later_attempt(rig: Rig) -> None:
+def test_a_replaced_folder_is_refused_at_the_next_attempt(rig: Rig) -> None:
     """Slurm held the job for two minutes, and somebody exchanged its folder."""
     rig.fake("step", WELL)
     rig.launch(DEMO)
@@ -102,7 +102,7 @@ def test_a_folder_of_another_account_takes_no_later_attempt(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("name", ["VERLJOB_RUN_DIR", "VERLJOB_CHECKPOINTS"])
-def test_a_folder_that_the_user_named_is_asked_for_its_owner_and_mode(rig: Rig, name: str) -> None:
+def test_owner_and_mode_of_a_given_folder_are_checked(rig: Rig, name: str) -> None:
     opened(rig, "mkdir theirs; chmod 777 theirs")
     own = rig.work / "own"
     own.mkdir()
@@ -116,7 +116,7 @@ def test_a_folder_that_the_user_named_is_asked_for_its_owner_and_mode(rig: Rig, 
         assert contents(folder) == {}
 
 
-def test_fifos_hang_no_launch_of_a_group_that_shares_its_folders(rig: Rig) -> None:
+def test_fifos_do_not_block_a_launch_in_shared_folders(rig: Rig) -> None:
     opened(rig, f"{FOLDERS}; {FIFOS}", closed=False)
     rig.fake("step", f"setpriv --reuid={UID} --regid={UID} --clear-groups /bin/bash -ec 'PATH=/bin; {FIFOS}'\n{WELL}")
 
@@ -130,7 +130,7 @@ def test_fifos_hang_no_launch_of_a_group_that_shares_its_folders(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("plant", ["ln -s '$DIARY' node.log", "mkfifo -m 666 node.log"])
-def test_a_nodes_log_is_neither_followed_nor_waited_for(rig: Rig, diary: Path, plant: str) -> None:
+def test_a_node_log_that_is_a_link_or_fifo_is_refused(rig: Rig, diary: Path, plant: str) -> None:
     folder = rig.run_dir / "nodes" / "0-n1"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -144,7 +144,7 @@ def test_a_nodes_log_is_neither_followed_nor_waited_for(rig: Rig, diary: Path, p
     assert diary.read_text() == "mine"
 
 
-def test_a_node_folder_of_another_account_is_refused_and_nothing_is_written_into_it(rig: Rig) -> None:
+def test_a_node_folder_of_another_account_is_refused_and_stays_unchanged(rig: Rig) -> None:
     nodes = rig.run_dir / "nodes"
     nodes.mkdir(parents=True)
     nodes.chmod(0o777)
@@ -160,7 +160,7 @@ def test_a_node_folder_of_another_account_is_refused_and_nothing_is_written_into
     assert contents(nodes) == before
 
 
-def test_a_node_looks_at_the_checkpoints_too(rig: Rig) -> None:
+def test_a_node_checks_the_owner_of_the_checkpoints(rig: Rig) -> None:
     opened(rig, "mkdir theirs; chmod 777 theirs")
 
     done = rig.node(VERLJOB_CHECKPOINTS=str(rig.work / "theirs"))
@@ -177,7 +177,7 @@ def with_umask(rig: Rig, umask: int, **more: str) -> subprocess.CompletedProcess
         os.umask(before)
 
 
-def test_what_a_job_makes_is_its_accounts_alone_to_write(rig: Rig) -> None:
+def test_files_of_a_job_are_writable_only_by_its_account(rig: Rig) -> None:
     rig.fake("step", f'umask > "$FAKE/umask"\n{WELL}')
 
     assert with_umask(rig, 0o002).returncode == 0
@@ -187,7 +187,7 @@ def test_what_a_job_makes_is_its_accounts_alone_to_write(rig: Rig) -> None:
     assert [path for path in made if mode(path) & 0o022] == []
 
 
-def test_a_stricter_umask_stays_and_so_does_that_of_a_group_which_shares_its_folders(rig: Rig) -> None:
+def test_a_stricter_umask_and_that_of_a_sharing_group_are_kept(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     with_umask(rig, 0o077)
@@ -210,13 +210,13 @@ def test_an_accounts_private_group_may_write(rig: Rig) -> None:
     assert "drwxrwxr-x" in last(done)
 
 
-def test_a_second_launch_of_an_allocation_goes_on_in_the_same_folder(rig: Rig) -> None:
+def test_a_second_launch_of_an_allocation_uses_the_same_folder(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     assert [rig.launch(DEMO).returncode for _ in range(2)] == [0, 0]
 
 
-def test_a_link_of_the_accounts_own_may_lead_to_another_disk(rig: Rig) -> None:
+def test_an_own_link_may_lead_to_another_disk(rig: Rig) -> None:
     rig.fake("step", WELL)
     disk = rig.root / "disk"
     disk.mkdir()
@@ -226,7 +226,7 @@ def test_a_link_of_the_accounts_own_may_lead_to_another_disk(rig: Rig) -> None:
     assert (disk / "20" / "attempt-1" / "result.json").exists()
 
 
-def test_another_value_of_the_setting_is_refused(rig: Rig) -> None:
+def test_another_value_of_shared_folders_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, VERLJOB_SHARED_FOLDERS="yes")
 
     assert done.returncode == 64
@@ -234,7 +234,7 @@ def test_another_value_of_the_setting_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("submitted_from", [".", "slurm"])
-def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submitted_from: str) -> None:
+def test_a_script_from_stdin_refuses_a_planted_checkout(rig: Rig, submitted_from: str) -> None:
     rig.fake("job", recorded("stdin"))
     spooled = rig.root / "slurm_script"
     spooled.write_text((CHECKOUT / "slurm" / "launch.sh").read_text())
@@ -261,7 +261,7 @@ def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submit
         "entrypoints/verl_node/inputs/data/.new/a.pyc",
     ],
 )
-def test_a_checkout_of_the_submit_folder_has_no_file_that_others_may_write(rig: Rig, planted: str) -> None:
+def test_a_checkout_in_the_submit_folder_with_a_writable_file_is_refused(rig: Rig, planted: str) -> None:
     rig.fake("job", recorded("stdin"))
     for folder in ("slurm", "entrypoints"):
         shutil.copytree(CHECKOUT / folder, rig.work / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -38,17 +38,17 @@ def again() -> str:
     )
 
 
-def test_a_block_is_free_again_when_its_holder_is_gone(rig: Rig) -> None:
+def test_a_block_is_free_when_its_holder_has_ended(rig: Rig) -> None:
     assert [reserve(rig, TAKE).stdout for _ in range(2)] == ["20000-20511\n"] * 2
 
 
-def test_a_block_is_given_back(rig: Rig) -> None:
+def test_a_released_block_leaves_no_lock(rig: Rig) -> None:
     reserve(rig, f"{TAKE}\nports::release")
 
     assert list((rig.root / "ports").iterdir()) == []
 
 
-def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
+def test_an_overlapping_block_of_another_size_is_skipped(rig: Rig) -> None:
     smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "20000 20100 10 3")
 
     both = reserve(rig, f'{smaller}\n(exec 7<&-; bash -c "$AGAIN")', AGAIN=again())
@@ -56,7 +56,7 @@ def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
     assert both.stdout.split() == ["20030-20039", "20512-21023"]
 
 
-def test_only_blocks_that_nobody_holds_are_tidied_up(rig: Rig) -> None:
+def test_only_unlocked_blocks_are_removed(rig: Rig) -> None:
     smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "32512 32767 3 0")
     reserve(rig, smaller)  # nobody gives it back
     count = 'before=("$VERLJOB_PORTS_FOLDER"/*); (ports::remove_stale); ls "$VERLJOB_PORTS_FOLDER"; echo ${#before[@]}'
@@ -68,7 +68,7 @@ def test_only_blocks_that_nobody_holds_are_tidied_up(rig: Rig) -> None:
     assert list((rig.root / "ports").iterdir()) == []
 
 
-def test_a_block_with_a_listener_in_it_is_passed_over(rig: Rig) -> None:
+def test_a_block_with_a_listener_is_skipped(rig: Rig) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -80,7 +80,7 @@ def test_a_block_with_a_listener_in_it_is_passed_over(rig: Rig) -> None:
     assert done.stdout == f"{low + 8}\n"
 
 
-def test_when_all_blocks_are_taken_it_says_so(rig: Rig) -> None:
+def test_no_free_block_exits_with_69(rig: Rig) -> None:
     done = reserve(
         rig,
         'ports::reserve 20000 20511 512 0\n(exec 7<&-; bash -c "$AGAIN")',
@@ -118,7 +118,7 @@ def test_the_lock_works_between_users(rig: Rig) -> None:
     assert second.stdout == "20000-20511\n"
 
 
-def test_one_node_waits_for_the_turn_of_another(rig: Rig) -> None:
+def test_a_node_waits_for_a_free_pull_slot_until_the_timeout(rig: Rig) -> None:
     """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
     script = (
         'image::acquire_pull_slot; first=$PULL_SLOT; (sleep 1; rmdir -- "$first") & '

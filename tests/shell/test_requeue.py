@@ -37,7 +37,7 @@ def verdict(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def test_a_lost_cluster_is_worth_another_attempt_after_the_verdict_is_said(asked: Rig) -> None:
+def test_a_lost_cluster_is_requeued_after_the_verdict_is_printed(asked: Rig) -> None:
     done = asked.launch("demo_cpu")
 
     assert requeued(asked)
@@ -58,7 +58,7 @@ def test_a_lost_cluster_is_worth_another_attempt_after_the_verdict_is_said(asked
         ("code=0 origin=self stage=train host=n1 cause=x fix=", False),
     ],
 )
-def test_the_stage_decides_and_not_the_number_alone(asked: Rig, words: str, again: bool) -> None:
+def test_stage_and_code_decide_about_a_requeue(asked: Rig, words: str, again: bool) -> None:
     asked.fake("step", says(words))
 
     asked.launch("demo_cpu")
@@ -66,7 +66,7 @@ def test_the_stage_decides_and_not_the_number_alone(asked: Rig, words: str, agai
     assert requeued(asked) is again
 
 
-def test_a_job_without_requeue_is_left_to_end(rig: Rig) -> None:
+def test_a_job_without_requeue_is_not_requeued(rig: Rig) -> None:
     rig.fake("step", says(LOST))
 
     rig.launch("demo_cpu")
@@ -74,7 +74,7 @@ def test_a_job_without_requeue_is_left_to_end(rig: Rig) -> None:
     assert not requeued(rig)
 
 
-def test_a_scancel_is_never_answered_with_another_attempt(asked: Rig) -> None:
+def test_a_scancelled_job_is_not_requeued(asked: Rig) -> None:
     stopped = "code=143 origin=signal stage=train host=n1 cause=x fix="
     runs = 'echo $$ > "$FAKE/step.pid"\nwhile :; do sleep 0.1; done'
     asked.fake("step", f"end() {{\n{says(stopped)}\nexit 143\n}}\ntrap end TERM\n{runs}")
@@ -86,7 +86,7 @@ def test_a_scancel_is_never_answered_with_another_attempt(asked: Rig) -> None:
     assert not requeued(asked)
 
 
-def test_there_are_no_more_attempts_than_asked_for(asked: Rig) -> None:
+def test_the_number_of_attempts_is_limited(asked: Rig) -> None:
     done = asked.launch("demo_cpu", VERLJOB_ATTEMPTS="2", SLURM_RESTART_COUNT="1")
 
     assert not requeued(asked)
@@ -95,14 +95,14 @@ def test_there_are_no_more_attempts_than_asked_for(asked: Rig) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-1"])
-def test_a_number_of_attempts_that_is_none_ends_with_64(rig: Rig, value: str) -> None:
+def test_a_wrong_number_of_attempts_exits_with_64(rig: Rig, value: str) -> None:
     done = rig.launch("demo_cpu", VERLJOB_ATTEMPTS=value)
 
     assert done.returncode == 64
     assert "VERLJOB_ATTEMPTS" in verdict(done)
 
 
-def test_three_attempts_that_saved_nothing_end_with_93(asked: Rig) -> None:
+def test_three_attempts_without_a_checkpoint_exit_with_93(asked: Rig) -> None:
     heads = 'printf \'{"code": 76, "phases": {"train": 9.0}, "nodes": []}\' > "$VERLJOB_RUN_DIR/result.json"\n'
     asked.fake("step", heads + says(LOST))
 
@@ -118,7 +118,7 @@ def test_three_attempts_that_saved_nothing_end_with_93(asked: Rig) -> None:
 
 
 @pytest.mark.parametrize("progress", ["attempt-3", "attempt-1"])
-def test_one_of_three_that_saved_something_is_progress(asked: Rig, progress: str) -> None:
+def test_one_checkpoint_in_three_attempts_is_progress(asked: Rig, progress: str) -> None:
     if progress == "attempt-3":
         asked.fake("step", 'echo 7 > "$VERLJOB_RUN_DIR/checkpoint"\n' + says(LOST))
     else:
@@ -130,7 +130,7 @@ def test_one_of_three_that_saved_something_is_progress(asked: Rig, progress: str
     assert requeued(asked)
 
 
-def test_attempts_share_the_checkpoints_and_nothing_else(asked: Rig) -> None:
+def test_attempts_share_only_the_checkpoints(asked: Rig) -> None:
     asked.launch("demo_cpu", SLURM_RESTART_COUNT="1")
 
     env = asked.faked("srun.env")
@@ -139,7 +139,7 @@ def test_attempts_share_the_checkpoints_and_nothing_else(asked: Rig) -> None:
     assert (asked.run_dir.parent / "attempt-2" / "result.json").exists()
 
 
-def test_a_run_directory_that_somebody_named_holds_the_later_attempts(asked: Rig) -> None:
+def test_a_given_run_directory_contains_the_later_attempts(asked: Rig) -> None:
     for restarts in ("0", "1"):
         asked.launch("demo_cpu", VERLJOB_RUN_DIR="mine", SLURM_RESTART_COUNT=restarts)
 
@@ -148,7 +148,7 @@ def test_a_run_directory_that_somebody_named_holds_the_later_attempts(asked: Rig
     assert f"VERLJOB_CHECKPOINTS={asked.work}/mine/checkpoints\n" in asked.faked("srun.env")
 
 
-def test_what_an_earlier_job_left_in_a_named_run_directory_is_no_progress_of_this_one(asked: Rig) -> None:
+def test_files_of_an_earlier_job_in_a_given_run_directory_are_removed(asked: Rig) -> None:
     (asked.work / "mine").mkdir()
     for name in ("checkpoint", "expires"):
         (asked.work / "mine" / name).write_text("7\n")
@@ -158,7 +158,7 @@ def test_what_an_earlier_job_left_in_a_named_run_directory_is_no_progress_of_thi
     assert not {path.name for path in (asked.work / "mine").iterdir()} & {"checkpoint", "expires"}
 
 
-def test_a_requeue_that_slurm_refuses_is_said(asked: Rig) -> None:
+def test_a_refused_requeue_is_reported(asked: Rig) -> None:
     (asked.root / "fake" / "refuses").touch()
 
     done = asked.launch("demo_cpu")
@@ -199,19 +199,19 @@ def noticed(rig: Rig, end_in_s: int | None, **more: str) -> int:
 @pytest.mark.parametrize(
     ("end_in_s", "given_s"), [(120, 90), (86400, 3600), (None, 3600)], ids=["time limit", "preemption", "no limit"]
 )
-def test_slurms_notice_gives_the_training_time_for_one_more_checkpoint(
+def test_slurms_notice_sets_the_deadline_for_one_more_checkpoint(
     asked: Rig, end_in_s: int | None, given_s: int
 ) -> None:
     assert noticed(asked, end_in_s) == pytest.approx(given_s, abs=3)
     assert requeued(asked)
 
 
-def test_how_long_a_checkpoint_is_waited_for_is_the_users(asked: Rig) -> None:
+def test_the_save_timeout_limits_the_wait_for_a_checkpoint(asked: Rig) -> None:
     assert noticed(asked, 86400, VERLJOB_SAVE_TIMEOUT_S="40") == pytest.approx(40, abs=3)
 
 
 @pytest.mark.parametrize("attempts", ["20", "1"], ids=["no requeue", "the last attempt"])
-def test_without_another_attempt_the_notice_ends_no_training(rig: Rig, attempts: str) -> None:
+def test_without_another_attempt_the_notice_sets_no_deadline(rig: Rig, attempts: str) -> None:
     if attempts == "1":
         rig.fake("job", rig.faked("job").replace("Requeue=0", "Requeue=1"))
     rig.fake("step", TRAINING + says("code=0 origin=self stage=train host=n1 cause=x fix="))
@@ -226,7 +226,7 @@ def test_without_another_attempt_the_notice_ends_no_training(rig: Rig, attempts:
     assert not (rig.run_dir / "expires").exists()
 
 
-def test_the_end_of_the_job_is_asked_of_squeue_and_told_to_every_node(rig: Rig) -> None:
+def test_every_node_gets_the_end_of_the_job_from_squeue(rig: Rig) -> None:
     rig.fake("end", "2027-01-02T03:04:05\n")
     rig.fake("step", says("code=0 origin=self stage=train host=n1 cause=x fix="))
 
@@ -243,7 +243,7 @@ def excluded(rig: Rig) -> list[str]:
     return [call.split()[-1] for call in calls if call.startswith("scontrol update")]
 
 
-def test_a_job_on_unfit_nodes_starts_again_without_them_where_that_is_wanted(asked: Rig) -> None:
+def test_with_exclude_bad_the_job_is_requeued_without_unfit_nodes(asked: Rig) -> None:
     asked.fake("step", says(UNFIT))
 
     assert verdict(asked.launch("demo_cpu")).startswith("verdict: 69")
@@ -256,7 +256,7 @@ def test_a_job_on_unfit_nodes_starts_again_without_them_where_that_is_wanted(ask
     assert verdict(done).startswith("verdict: 69")
 
 
-def test_every_node_that_a_visit_found_bad_is_left_out(asked: Rig) -> None:
+def test_every_node_with_failed_checks_is_excluded(asked: Rig) -> None:
     told = '{\n "bad": ["n2", "n3"],\n "exclude": "--exclude=n2,n3"\n}'
     asked.fake("step", f"printf '%s' '{told}' > \"$VERLJOB_RUN_DIR/checks.json\"\n" + says(UNFIT))
 
@@ -265,7 +265,7 @@ def test_every_node_that_a_visit_found_bad_is_left_out(asked: Rig) -> None:
     assert excluded(asked) == ["ExcNodeList=n2\\,n3"]
 
 
-def test_another_69_leaves_no_node_out(asked: Rig) -> None:
+def test_code_69_of_another_stage_excludes_no_node(asked: Rig) -> None:
     asked.fake("step", says(UNFIT.replace("checks", "cluster")))
 
     asked.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")

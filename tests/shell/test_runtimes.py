@@ -46,7 +46,7 @@ def seam(rig: Rig) -> Path:
     return copy
 
 
-def test_a_runtime_is_one_file_and_a_job_runs_with_it(rig: Rig, seam: Path) -> None:
+def test_a_job_runs_with_a_runtime_of_one_file(rig: Rig, seam: Path) -> None:
     rig.fake("step", STEP)
     rig.fake("container", rig.container("code=7"))
 
@@ -60,9 +60,7 @@ def test_a_runtime_is_one_file_and_a_job_runs_with_it(rig: Rig, seam: Path) -> N
 
 
 @pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])
-def test_what_a_runtime_does_not_answer_is_answered_for_a_child_of_node_sh(
-    rig: Rig, seam: Path, container: str
-) -> None:
+def test_the_defaults_of_a_runtime_treat_the_container_as_a_child(rig: Rig, seam: Path, container: str) -> None:
     with running(rig, container, VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend") as node:
         terminate(node)
 
@@ -71,7 +69,7 @@ def test_what_a_runtime_does_not_answer_is_answered_for_a_child_of_node_sh(
     assert left(rig) == []
 
 
-def test_a_runtime_that_takes_neither_path_nor_reference_says_so(rig: Rig, seam: Path) -> None:
+def test_a_runtime_that_cannot_load_a_path_is_reported(rig: Rig, seam: Path) -> None:
     done = rig.node(VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=str(rig.work))
 
     assert done.returncode == 66
@@ -94,7 +92,7 @@ def test_a_runtime_file_is_small(name: str) -> None:
     ("name", "words"),
     [("docker", "\ndocker run --rm "), ("podman", "\npodman run --rm "), ("bare", "/entrypoints/entrypoint.sh node\n")],
 )
-def test_a_dry_run_prints_what_each_would_start(rig: Rig, name: str, words: str) -> None:
+def test_a_dry_run_prints_the_command_of_each_runtime(rig: Rig, name: str, words: str) -> None:
     done = rig.launch(
         "cluster", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_RUNTIME=name, VERLJOB_HOME=str(CHECKOUT),
         VERLJOB_PLATFORM="cpu", VERLJOB_IMAGE="/shared/verl", HF_TOKEN=SECRET,

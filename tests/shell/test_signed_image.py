@@ -116,7 +116,7 @@ def test_every_node_runs_the_digest_that_cosign_verified(
     assert not list((rig.root / "local").iterdir())
 
 
-def test_cosign_is_asked_for_the_registrys_word_and_no_logs(rig: Rig, key: Path) -> None:
+def test_cosign_verifies_without_a_transparency_log(rig: Rig, key: Path) -> None:
     rig.fake("step", WELL)
 
     launch(rig, key)
@@ -127,7 +127,7 @@ def test_cosign_is_asked_for_the_registrys_word_and_no_logs(rig: Rig, key: Path)
     ]  # fmt: skip
 
 
-def test_plain_http_is_closed_to_cosign_unless_the_engine_uses_it(rig: Rig, key: Path) -> None:
+def test_cosign_uses_plain_http_only_if_the_engine_does(rig: Rig, key: Path) -> None:
     rig.fake("step", WELL)
 
     launch(rig, key, NO_PROXY="hub.example", HTTP_PROXY="http://proxy:1")
@@ -152,7 +152,7 @@ REGISTRIES = """{"quay.io":{"Prefix":"quay.io","Location":"quay.io","Insecure":f
 
 
 @pytest.mark.parametrize("insecure", ["true", "false"])
-def test_podman_too_says_which_registries_have_no_tls(rig: Rig, key: Path, insecure: str) -> None:
+def test_podmans_insecure_registries_are_recognized(rig: Rig, key: Path, insecure: str) -> None:
     rig.fake("registries", REGISTRIES.replace("INSECURE", insecure))
     rig.fake("step", WELL)
 
@@ -163,7 +163,7 @@ def test_podman_too_says_which_registries_have_no_tls(rig: Rig, key: Path, insec
     assert "XDG_RUNTIME_DIR=/run/user/of-the-login-node\n" in rig.faked("srun.env")
 
 
-def test_nothing_is_asked_where_no_signature_is_demanded(rig: Rig, key: Path) -> None:
+def test_cosign_does_not_run_without_a_required_signature(rig: Rig, key: Path) -> None:
     rig.fake("step", WELL)
 
     assert launch(rig, key, VERLJOB_REQUIRE_SIGNATURE="").returncode == 0
@@ -183,7 +183,7 @@ def test_nothing_is_asked_where_no_signature_is_demanded(rig: Rig, key: Path) ->
         ("login", 66, "401 Unauthorized"),
     ],
 )  # fmt: skip
-def test_what_cosign_does_not_verify_is_not_pulled(rig: Rig, key: Path, case: str, code: int, words: str) -> None:
+def test_an_unverified_image_is_not_pulled(rig: Rig, key: Path, case: str, code: int, words: str) -> None:
     for version in VERSIONS:
         says(rig, case, version)
 
@@ -194,7 +194,7 @@ def test_what_cosign_does_not_verify_is_not_pulled(rig: Rig, key: Path, case: st
         assert f'"code": {code}' in (rig.run_dir / "result.json").read_text()
 
 
-def test_two_payloads_of_different_digests_name_none(rig: Rig, key: Path) -> None:
+def test_payloads_with_different_digests_are_refused(rig: Rig, key: Path) -> None:
     names(rig, DIGEST, OTHER)
 
     assert f"cosign verified {NAME}:1 and did not name one digest: {OTHER}" in refused(rig, launch(rig, key), 77)
@@ -204,31 +204,31 @@ def test_two_payloads_of_different_digests_name_none(rig: Rig, key: Path) -> Non
     "digests",
     [(), ("",), ("sha256:" + "A" * 64,), ("sha256:12",), (DIGEST + "\\n",), ("$(touch ran)",), (f"x@{DIGEST}",)],
 )
-def test_only_a_digest_is_taken_for_one(rig: Rig, key: Path, digests: tuple[str, ...]) -> None:
+def test_a_malformed_digest_is_refused(rig: Rig, key: Path, digests: tuple[str, ...]) -> None:
     names(rig, *digests)
 
     assert "did not name one digest" in refused(rig, launch(rig, key), 77)
     assert not (rig.work / "ran").exists()
 
 
-def test_a_digest_in_an_annotation_is_a_text(rig: Rig, key: Path) -> None:
+def test_a_digest_in_an_annotation_is_ignored(rig: Rig, key: Path) -> None:
     names(rig, DIGEST, optional=json.dumps({"note": f'"docker-manifest-digest":"{OTHER}"'}))
 
     assert launch(rig, key).returncode == 0
     assert calls(rig)[0] == f"{NAME}@{DIGEST}"
 
 
-def test_a_digest_that_was_named_and_another_that_was_verified_end_with_77(rig: Rig, key: Path) -> None:
+def test_another_digest_than_the_given_one_exits_with_77(rig: Rig, key: Path) -> None:
     assert f"cosign verified {DIGEST}, and VERLJOB_IMAGE is " in refused(rig, launch(rig, key, f"{NAME}@{OTHER}"), 77)
 
 
-def test_more_than_a_mebibyte_of_answer_is_not_taken(rig: Rig, key: Path) -> None:
+def test_an_output_of_more_than_a_mebibyte_is_refused(rig: Rig, key: Path) -> None:
     rig.fake("cosign.out", "x" * (2 << 20) + f'"docker-manifest-digest":"{DIGEST}"')
 
     refused(rig, launch(rig, key), 77)
 
 
-def test_words_of_a_registry_reach_the_verdict_without_control_characters(rig: Rig, key: Path) -> None:
+def test_a_registrys_error_is_printed_without_control_characters(rig: Rig, key: Path) -> None:
     says(rig, "down")
     rig.fake("cosign.err", "Error: \x1b]52;c;eA==\a" + "x" * 1000 + "\nverdict: 0\n")
 
@@ -238,7 +238,7 @@ def test_words_of_a_registry_reach_the_verdict_without_control_characters(rig: R
     assert len(said) < 800
 
 
-def test_a_cosign_that_does_not_end_is_ended_with_the_job(rig: Rig, key: Path) -> None:
+def test_a_hanging_cosign_is_killed(rig: Rig, key: Path) -> None:
     rig.fake("cosign.sleeps", "")
     library = (CHECKOUT / "slurm" / "lib" / "node" / "signed_image.sh").read_text()
     copy = rig.root / "checkout"
@@ -264,7 +264,7 @@ def test_a_cosign_that_does_not_end_is_ended_with_the_job(rig: Rig, key: Path) -
         ("/shared/environment", "bare"),
     ],
 )
-def test_an_image_of_no_registry_ends_with_77(rig: Rig, key: Path, reference: str, runtime: str) -> None:
+def test_an_image_outside_of_a_registry_exits_with_77(rig: Rig, key: Path, reference: str, runtime: str) -> None:
     (rig.work / "verl.tar").touch()
 
     said = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
@@ -273,13 +273,13 @@ def test_an_image_of_no_registry_ends_with_77(rig: Rig, key: Path, reference: st
     assert not (rig.root / "fake" / "cosign.argv").exists()
 
 
-def test_a_key_that_cannot_be_read_is_named(rig: Rig, key: Path) -> None:
+def test_an_unreadable_key_is_reported_by_name(rig: Rig, key: Path) -> None:
     for named in ("/none", "release.pub", "https://thief.example/key", str(rig.root)):
         done = launch(rig, key, VERLJOB_REQUIRE_SIGNATURE=named)
         assert f"is {named}, which is not a file that n1 can read" in refused(rig, done, 64)
 
 
-def test_a_first_node_without_cosign_ends_with_77_and_says_so(rig: Rig, key: Path) -> None:
+def test_a_missing_cosign_exits_with_77(rig: Rig, key: Path) -> None:
     (rig.root / "bin" / "cosign").unlink()
 
     said = refused(rig, launch(rig, key), 77)
@@ -288,7 +288,7 @@ def test_a_first_node_without_cosign_ends_with_77_and_says_so(rig: Rig, key: Pat
     assert "VERLJOB_COSIGN=its absolute path in the profile" in said
 
 
-def test_the_profile_says_where_cosign_is(rig: Rig, key: Path) -> None:
+def test_the_profile_sets_the_path_of_cosign(rig: Rig, key: Path) -> None:
     (rig.root / "bin" / "cosign").rename(rig.root / "cosign of the site")
     profile = rig.work / "site.env"
     profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_COSIGN={rig.root}/cosign of the site\n")
@@ -305,7 +305,7 @@ def test_the_profile_says_where_cosign_is(rig: Rig, key: Path) -> None:
 
 
 @pytest.mark.parametrize("mine", ["", "/mine.pub"])
-def test_what_a_profile_demands_is_not_taken_back_by_an_export(rig: Rig, key: Path, mine: str) -> None:
+def test_an_export_does_not_replace_a_profiles_requirement(rig: Rig, key: Path, mine: str) -> None:
     profile = rig.work / "site.env"
     profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_REQUIRE_SIGNATURE=/second.pub\n")
     says(rig, "unsigned")
@@ -315,7 +315,7 @@ def test_what_a_profile_demands_is_not_taken_back_by_an_export(rig: Rig, key: Pa
     assert f"demands a signature by {key}" in refused(rig, done, 77)
 
 
-def test_a_file_named_like_the_image_changes_nothing(rig: Rig, key: Path) -> None:
+def test_a_file_named_like_the_image_is_ignored(rig: Rig, key: Path) -> None:
     for name in (f"{NAME}@{DIGEST}", f"{NAME}:1"):
         (rig.work / name).parent.mkdir(parents=True, exist_ok=True)
         (rig.work / name).write_text("somebody else's archive")
@@ -327,7 +327,7 @@ def test_a_file_named_like_the_image_changes_nothing(rig: Rig, key: Path) -> Non
     assert calls(rig) == [f"{NAME}@{DIGEST}", "run", "run", f"{NAME}:1", "run", f"{NAME}:1", "run"]
 
 
-def test_a_node_runs_no_other_image_than_the_one_that_was_verified(rig: Rig, key: Path) -> None:
+def test_a_node_refuses_an_image_with_another_digest(rig: Rig, key: Path) -> None:
     # What the node has under that digest's name is another image, by what its engine says of that.
     rig.fake("images", f"{NAME}@{DIGEST}\tsha256:evil\n")
     wrong = (
@@ -349,7 +349,7 @@ def test_a_node_runs_no_other_image_than_the_one_that_was_verified(rig: Rig, key
     )
 
 
-def test_a_runtime_that_knows_no_digests_ends_with_77(rig: Rig, key: Path) -> None:
+def test_a_runtime_without_digests_exits_with_77(rig: Rig, key: Path) -> None:
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
     (copy / "slurm/runtimes/pretend.sh").write_text(
@@ -370,7 +370,7 @@ def test_a_runtime_that_knows_no_digests_ends_with_77(rig: Rig, key: Path) -> No
 @pytest.mark.parametrize(
     "image", [f"{NAME}:1", "/shared/verl.tar", f"/shared/x@{DIGEST}", "verl.cpu:latest", f"a/b@{DIGEST} "]
 )
-def test_a_node_takes_nothing_that_launch_sh_did_not_pin(rig: Rig, key: Path, image: str) -> None:
+def test_a_node_refuses_an_image_that_is_not_pinned(rig: Rig, key: Path, image: str) -> None:
     done = rig.node(VERLJOB_IMAGE=image, VERLJOB_REQUIRE_SIGNATURE=str(key))
 
     assert done.returncode == 77
@@ -378,7 +378,7 @@ def test_a_node_takes_nothing_that_launch_sh_did_not_pin(rig: Rig, key: Path, im
     assert "launch.sh verified none for VERLJOB_IMAGE=" in rig.verdict()["cause"]
 
 
-def test_a_dry_run_says_what_would_be_verified_and_asks_nobody(rig: Rig, key: Path) -> None:
+def test_a_dry_run_prints_the_verification_without_running_it(rig: Rig, key: Path) -> None:
     done = launch(rig, key, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_HOME=str(CHECKOUT))
 
     assert done.returncode == 0, done.stdout + done.stderr

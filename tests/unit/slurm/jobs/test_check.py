@@ -33,7 +33,7 @@ def words(docker: Path) -> list[str]:
     return (docker.parent / "argv").read_text().splitlines()
 
 
-def test_the_image_looks_at_recipe_flags_and_overrides(docker: Path, tmp_path: Path) -> None:
+def test_the_container_gets_recipe_flags_and_overrides(docker: Path, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     given = environ(docker, VERLJOB_MODEL=str(tmp_path / "model"), WANDB_API_KEY="a-secret", HF_TOKEN="hf_another")  # noqa: S106
     assert check.run(JOB, given) == 0
@@ -49,7 +49,7 @@ def test_the_image_looks_at_recipe_flags_and_overrides(docker: Path, tmp_path: P
     assert not {"a-secret", "hf_another"} & set(argv)
 
 
-def test_a_wrong_configuration_gives_65_and_an_image_that_cannot_look_an_error(docker: Path) -> None:
+def test_a_wrong_configuration_returns_65_and_an_unfit_image_raises(docker: Path) -> None:
     (docker.parent / "code").write_text("65")
     assert check.run(JOB, environ(docker)) == 65
     (docker.parent / "code").write_text("127")
@@ -71,25 +71,25 @@ def test_a_bare_environment_needs_no_container(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"), [("", 0), ("25", 25), ("90:00", 90), ("2:30:00", 150), ("30-00:00:00", 43200), ("1-12", 2160)]
 )
-def test_a_time_limit_is_read_as_sbatch_reads_it(text: str, wanted: int) -> None:
+def test_a_time_limit_is_parsed_as_by_sbatch(text: str, wanted: int) -> None:
     assert check.minutes(text) == wanted
 
 
-def test_what_is_no_time_and_no_recipe_is_said() -> None:
+def test_a_wrong_time_limit_or_recipe_is_reported() -> None:
     with pytest.raises(CannotCheck, match="The time limit soon"):
         check.minutes("soon")
     with pytest.raises(CannotCheck, match=r"recipes are demo_cpu, gsm8k_grpo, gsm8k_ppo"):
         check.find("gsm9k")
 
 
-def test_the_command_of_the_training_is_asked_of_the_image(docker: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_print_passes_the_flag_to_the_image(docker: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert check.run(replace(JOB, only_print=True), environ(docker)) == 0
 
     assert "--print" in words(docker)
     assert capfd.readouterr().out == ""  # the command alone
 
 
-def test_a_recipes_platform_is_what_yaml_reads(docker: Path, tmp_path: Path) -> None:
+def test_a_recipes_platform_is_read_as_yaml(docker: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("platform: 'cuda'\n")
     check.run(replace(JOB, recipe=str(tmp_path / "mine.yaml")), environ(docker))
     assert "verl.cuda:latest" in words(docker)

@@ -25,7 +25,7 @@ def run_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_summary_names_nodes_phases_steps_checkpoint_and_places(run_dir: Path) -> None:
+def test_the_summary_has_nodes_phases_steps_checkpoint_and_paths(run_dir: Path) -> None:
     lines = demo.summary(run_dir, JOB).splitlines()
 
     assert lines[0] == "job 3      COMPLETED, exit code 0, on n[1-2]"
@@ -37,14 +37,14 @@ def test_the_summary_names_nodes_phases_steps_checkpoint_and_places(run_dir: Pat
     assert lines[-1] == f"output     {run_dir.parent}/slurm-verl-3.out"
 
 
-def test_a_job_that_failed_is_told_with_its_last_lines(run_dir: Path) -> None:
+def test_the_summary_of_a_failed_job_has_its_last_lines(run_dir: Path) -> None:
     (run_dir.parent / "slurm-verl-3.out").write_text("verdict: 66 (image on n2): no image\n")
     failed = Job(3, "FAILED", 66, 0, "n[1-2]", JOB.output)
 
     assert demo.summary(run_dir, failed).splitlines()[-1] == "verdict: 66 (image on n2): no image"
 
 
-def test_a_job_that_left_nothing_behind_still_has_a_summary(tmp_path: Path) -> None:
+def test_a_job_without_files_has_a_summary(tmp_path: Path) -> None:
     lines = demo.summary(tmp_path / "attempt-1", Job(3, "FAILED", 64, 0, "n1", "/x/slurm-verl-3.out")).splitlines()
 
     assert lines[0] == "job 3      FAILED, exit code 64, on n1"
@@ -60,7 +60,7 @@ class Remembered:
         return self.files.get(path, "")
 
 
-def test_a_story_tells_the_output_until_the_nodes_report_and_nothing_twice() -> None:
+def test_progress_prints_the_output_until_the_nodes_report_and_nothing_twice() -> None:
     cluster, told = Remembered(), list[str]()
     progress = demo.Progress(cast("Cluster", cluster), "/run", told.append)
     steps = (RUN_DIR / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -45,13 +45,13 @@ def host(engine: Engine) -> Host:
     return Host("n1", cast("Container", SimpleNamespace(id="abc")), cast("APIClient", engine))
 
 
-def test_an_exit_code_that_is_not_known_yet_is_waited_for() -> None:
+def test_a_late_exit_code_is_waited_for() -> None:
     output = host(Engine([None, None, 7], stdout=b"seen\n")).run(["work"], check=False)
 
     assert (output.code, output.stdout, output.stderr) == (7, "seen\n", "")
 
 
-def test_a_command_that_fails_is_told_with_host_account_and_words() -> None:
+def test_a_failed_command_is_reported_with_host_account_and_output() -> None:
     with pytest.raises(CommandFailed, match=r"(?s)`work hard` on n1 as neighbour ended with 3.*no such file"):
         host(Engine([3], stderr=b"no such file")).run(["work", "hard"], user="neighbour")
 

@@ -31,14 +31,14 @@ def look(rig: Rig, script: str = "") -> str:
 
 
 @pytest.mark.parametrize("pid", ["echo -1 > pid", "echo 1 > pid", "mkfifo pid", "echo 'a[$(id>pwned)]' > pid"])
-def test_a_strangers_conmon_is_not_the_containers(rig: Rig, place: Path, pid: str) -> None:
+def test_a_conmon_of_another_account_is_ignored(rig: Rig, place: Path, pid: str) -> None:
     script = f"{pid}; exec -a /x/conmon bash -c 'echo ready; sleep 60; :' conmon -n {NAME} -p {place}/pid"
     with other_account.start(script, place) as stranger:
         assert look(rig) == NOTHING
         stranger.kill()
 
 
-def test_a_strangers_tidying_up_delays_nothing(rig: Rig, place: Path) -> None:
+def test_a_cleanup_of_another_account_is_ignored(rig: Rig, place: Path) -> None:
     with other_account.start("exec bash -c 'echo ready; sleep 60; :' podman container cleanup 0123", place) as stranger:
         assert look(rig) == NOTHING
         stranger.kill()
@@ -47,7 +47,7 @@ def test_a_strangers_tidying_up_delays_nothing(rig: Rig, place: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["-1", "0", "1x", "", "4194304999", "$STRANGER"], ids=["all", "0", "1x", "none", "gone", "a stranger's"]
 )
-def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Path, content: str) -> None:
+def test_a_pid_file_with_another_content_is_ignored(rig: Rig, place: Path, content: str) -> None:
     with other_account.start("echo ready; exec sleep 60", place) as stranger:
         text = content.replace("$STRANGER", str(stranger.pid))
         (rig.work / "pid").write_text(f"{text}\n")
@@ -60,7 +60,7 @@ def test_a_pid_file_names_one_process_of_the_account_or_none(rig: Rig, place: Pa
 
 
 @pytest.mark.parametrize("made", ["echo -1 > pause.pid", "mkfifo pause.pid", "ln -s /proc/self/stat pause.pid"])
-def test_the_process_of_leave_is_ended_by_no_file_of_a_stranger(rig: Rig, place: Path, made: str) -> None:
+def test_a_pause_pid_file_of_another_account_is_ignored(rig: Rig, place: Path, made: str) -> None:
     other_account.attack(place, made)
     script = f'PODMAN_PAUSE="{place}/pause.pid"; kill() {{ echo "kill $*"; }}\npodman::_kill_pause_process\necho well'
 
