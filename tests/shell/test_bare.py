@@ -1,4 +1,4 @@
-"""slurm/runtimes/bare.sh: an environment in place of a container; no process is left, whoever was killed."""
+"""slurm/runtimes/bare.sh: an environment instead of a container; no process remains after any kill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.shell.container import running
 from tests.support.shell.processes import lives
 from tests.support.shell.rig import CHECKOUT, SECRET, Rig
 
-# An interpreter whose verl_node is the test's container.
+# An interpreter that runs the test's container as verl_node.
 PYTHON = """\
 #!/bin/bash
 case "$1 $2" in
@@ -35,7 +35,7 @@ TMP = "/tmp"  # noqa: S108  short enough for the paths of sockets, which pytest'
 
 @pytest.fixture
 def bare(rig: Rig) -> Iterator[Rig]:
-    """An environment of the site's, and a short folder for the job's own."""
+    """A Python environment, and a short path for the node-local folder."""
     site = rig.root / "verl" / "lib" / "python3.12" / "site-packages"
     (site / "ray-2.60.0.dist-info").mkdir(parents=True)
     python = rig.root / "verl" / "bin" / "python3"
@@ -60,17 +60,17 @@ def test_bare_runs_the_checkouts_entrypoint_in_the_environment(bare: Rig) -> Non
     done = node(bare, HF_TOKEN=SECRET, SLURM_JOB_PARTITION="main", PYTHONPATH="/mine", PATH_TO_DATA="/data")
 
     assert done.returncode == 7, done.stdout + done.stderr
-    seen = dict(line.split("=", 1) for line in bare.faked("run.env").splitlines() if "=" in line)
+    env = dict(line.split("=", 1) for line in bare.faked("run.env").splitlines() if "=" in line)
     folder = f"{bare.environment['VERLJOB_LOCAL']}/verljob-{os.getuid()}-20-1-0"
-    assert seen["PATH"].startswith(f"{bare.root}/verl/bin:")
-    assert seen["PYTHONPATH"] == f"{CHECKOUT}/entrypoints"
-    assert (seen["VERLJOB_LEASE"], seen["VERLJOB_TOKEN_FILE"]) == (f"{folder}/lease", f"{folder}/token")
-    assert seen["TMPDIR"] == seen["VERLJOB_RAY_TEMP_DIR"] == folder + TMP
-    assert seen["RAY_AUTH_TOKEN_PATH"] == f"{folder}/token"
-    assert (seen["SLURM_NODEID"], seen["PATH_TO_DATA"]) == ("0", "/data")
-    assert {"VERLJOB_RUN_DIR", "VERLJOB_HEAD_NODE", "VERLJOB_PORT_BLOCK"} < set(seen)
-    assert not {"SLURM_JOB_PARTITION", "VERLJOB_TOKEN", "VERLJOB_DRY_RUN"} & set(seen)
-    assert seen["HF_TOKEN"] == SECRET  # out of its file: entrypoint.sh exports it
+    assert env["PATH"].startswith(f"{bare.root}/verl/bin:")
+    assert env["PYTHONPATH"] == f"{CHECKOUT}/entrypoints"
+    assert (env["VERLJOB_LEASE"], env["VERLJOB_TOKEN_FILE"]) == (f"{folder}/lease", f"{folder}/token")
+    assert env["TMPDIR"] == env["VERLJOB_RAY_TEMP_DIR"] == folder + TMP
+    assert env["RAY_AUTH_TOKEN_PATH"] == f"{folder}/token"
+    assert (env["SLURM_NODEID"], env["PATH_TO_DATA"]) == ("0", "/data")
+    assert {"VERLJOB_RUN_DIR", "VERLJOB_HEAD_NODE", "VERLJOB_PORT_BLOCK"} < set(env)
+    assert not {"SLURM_JOB_PARTITION", "VERLJOB_TOKEN", "VERLJOB_DRY_RUN"} & set(env)
+    assert env["HF_TOKEN"] == SECRET  # entrypoint.sh reads it from the file
     assert bare.faked("cwd").strip() == str(bare.work)
 
 
@@ -81,10 +81,10 @@ def test_bare_keeps_the_gpu_mask(bare: Rig) -> None:
 
 
 def test_bare_logs_in_one_line_what_it_does_not_limit(bare: Rig) -> None:
-    said = [line for line in node(bare).stdout.splitlines() if "does not limit" in line]
+    lines = [line for line in node(bare).stdout.splitlines() if "does not limit" in line]
 
-    assert len(said) == 1
-    assert all(word in said[0] for word in ("devices", "CPUs", "memory", "processes", TMP))
+    assert len(lines) == 1
+    assert all(word in lines[0] for word in ("devices", "CPUs", "memory", "processes", TMP))
 
 
 def test_environments_with_different_packages_have_different_digests(bare: Rig) -> None:

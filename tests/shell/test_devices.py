@@ -1,4 +1,4 @@
-"""slurm/lib/node/spec/devices.sh: what a container gets goes by identity."""
+"""slurm/lib/node/spec/devices.sh: devices are passed by physical identity."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def collected(rig: Rig, name: str, root: Path, **slurm: str) -> subprocess.Compl
 
 @pytest.fixture
 def nvidia(rig: Rig) -> Path:
-    """The driver's tree, in an order of PCI addresses that is not that of the minor numbers."""
+    """The driver's files; the order of the PCI addresses is not that of the minor numbers."""
     for minor, (address, uuid) in enumerate(zip(["0000:c1:00.0", "0000:01:00.0", "0000:41:00.0"], UUIDS)):
         folder = rig.root / "proc" / "driver" / "nvidia" / "gpus" / address
         folder.mkdir(parents=True)
-        told = {
+        fields = {
             "Model": "NVIDIA H200",
             "IRQ": "18",
             "GPU UUID": uuid,
             "Bus Location": address,
             "Device Minor": str(minor),
         }
-        (folder / "information").write_text("".join(f"{key}: \t {value}\n" for key, value in told.items()))
+        (folder / "information").write_text("".join(f"{key}: \t {value}\n" for key, value in fields.items()))
     return rig.root
 
 
 @pytest.fixture
 def amd(rig: Rig) -> Path:
-    """Render nodes 128 (the board's own graphics) and 129 to 131 (AMD)."""
+    """Render nodes 128 (graphics of the board) and 129 to 131 (AMD)."""
     for minor, vendor in ((128, "0x1a03"), (129, "0x1002"), (130, "0x1002"), (131, "0x1002")):
         folder = rig.root / "sys" / "class" / "drm" / f"renderD{minor}" / "device"
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What VERLJOB_DRY_RUN prints is what a job would start, and nothing is started."""
+"""VERLJOB_DRY_RUN prints the commands of a job and starts nothing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
         VERLJOB_PLATFORM="cpu", VERLJOB_HOME=str(CHECKOUT),
     )  # fmt: skip
 
-    words = shlex.split(done.stdout.splitlines()[-1])
-    assert words[:3] == ["./run", "job.check", "demo_cpu"]
-    assert words[3:6] == ["--print", "--nodes=2", "--gpus-per-node=1"]
-    assert words[6:] == ["--", "trainer.total_epochs=2", "+a='b c'"]
+    argv = shlex.split(done.stdout.splitlines()[-1])
+    assert argv[:3] == ["./run", "job.check", "demo_cpu"]
+    assert argv[3:6] == ["--print", "--nodes=2", "--gpus-per-node=1"]
+    assert argv[6:] == ["--", "trainer.total_epochs=2", "+a='b c'"]
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
 def test_recipe_keys_are_read_as_yaml_reads_them(rig: Rig, text: str) -> None:
     done = read_recipe(rig, text)
 
-    wanted = yaml.safe_load(text)
-    assert done.stdout.split() == [wanted["platform"], str(wanted["accelerator"]).lower()], done.stderr
+    expected = yaml.safe_load(text)
+    assert done.stdout.split() == [expected["platform"], str(expected["accelerator"]).lower()], done.stderr
 
 
 @pytest.mark.parametrize(

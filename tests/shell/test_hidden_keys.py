@@ -1,4 +1,4 @@
-"""~/.ssh is hidden from the container under every path by which its home is mounted."""
+"""~/.ssh is hidden from the container at every path of its home."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def key(rig: Rig) -> Path:
 
 
 def reachable(rig: Rig, key: Path) -> list[str]:
-    """The paths by which a container with the mounts of the last `docker run` would reach the key."""
+    """The paths of the key in a container with the mounts of the last `docker run`."""
     mounts = mounted(rig.docker_run())
     hidden = {target for target, (source, _) in mounts.items() if not source}
     found = set()
@@ -67,7 +67,7 @@ def test_hidden_if_the_user_mounts_a_folder_above_the_home_elsewhere(rig: Rig, k
 
 @pytest.mark.parametrize("server", ["server:", "[fd00::1]:"])
 def test_hidden_if_the_homes_file_server_is_mounted_too(server: str, rig: Rig, key: Path) -> None:
-    """/home/alice is server:/vol7/u/alice, and /vol7 is there as well; a link stands in for the second mount."""
+    """/home/alice is server:/vol7/u/alice, and /vol7 is mounted too; a link stands in for the second mount."""
     disk = rig.root / "vol7"
     (disk / "u").mkdir(parents=True)
     (disk / "u" / "alice").symlink_to(rig.home)

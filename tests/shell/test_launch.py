@@ -1,4 +1,4 @@
-"""launch.sh finds itself, and refuses at once what cannot work."""
+"""launch.sh finds its checkout, and refuses wrong arguments and allocations at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VERSION = "readonly LAUNCH_VERSION="
 
 @pytest.fixture
 def spooled(rig: Rig) -> Path:
-    """What Slurm runs: a copy under another name, far from the checkout."""
+    """The copy that Slurm runs, under another name and outside of the checkout."""
     return Path(shutil.copy(CHECKOUT / "slurm" / "launch.sh", rig.root / "slurm_script"))
 
 
 @pytest.fixture
 def elsewhere(rig: Rig) -> Path:
-    """The checkout's slurm folder under a path with a space."""
+    """A copy of the slurm folder at a path with a space."""
     shutil.copytree(
         CHECKOUT / "slurm", rig.work / "my verl" / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py")
     )

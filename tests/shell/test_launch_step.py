@@ -1,4 +1,4 @@
-"""launch.sh starts one step, tells every node what it needs, and says where things are."""
+"""launch.sh starts one step, passes every node its settings, and prints a banner."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ def test_every_node_gets_the_variables_of_docs_flow(rig: Rig) -> None:
     rig.launch(DEMO, "a.b=x y", "+c=1")
 
     env = rig.faked("srun.env")
-    told = dict(line.split("=", 1) for line in env.splitlines() if line.startswith("VERLJOB_"))
-    assert told["VERLJOB_HOME"] == str(CHECKOUT)
-    assert (told["VERLJOB_PLATFORM"], told["VERLJOB_RUNTIME"], told["VERLJOB_PROFILE"]) == ("cpu", "docker", "")
-    assert told["VERLJOB_IMAGE"] == "verl.cpu:latest"
-    assert told["VERLJOB_RECIPE"] == f"{CHECKOUT}/slurm/recipes/{DEMO}.yaml"
-    assert (told["VERLJOB_RUN_DIR"], told["VERLJOB_ATTEMPT"]) == (str(rig.run_dir), "1")
-    assert (told["VERLJOB_HEAD_NODE"], told["VERLJOB_NODELIST_HOSTS"]) == ("n1", "n1,n2")
+    settings = dict(line.split("=", 1) for line in env.splitlines() if line.startswith("VERLJOB_"))
+    assert settings["VERLJOB_HOME"] == str(CHECKOUT)
+    assert (settings["VERLJOB_PLATFORM"], settings["VERLJOB_RUNTIME"], settings["VERLJOB_PROFILE"]) == (
+        "cpu",
+        "docker",
+        "",
+    )
+    assert settings["VERLJOB_IMAGE"] == "verl.cpu:latest"
+    assert settings["VERLJOB_RECIPE"] == f"{CHECKOUT}/slurm/recipes/{DEMO}.yaml"
+    assert (settings["VERLJOB_RUN_DIR"], settings["VERLJOB_ATTEMPT"]) == (str(rig.run_dir), "1")
+    assert (settings["VERLJOB_HEAD_NODE"], settings["VERLJOB_NODELIST_HOSTS"]) == ("n1", "n1,n2")
     assert "VERLJOB_OVERRIDES=a.b=x y\n+c=1\n" in env
     assert (rig.run_dir / "overrides").read_text() == "a.b=x y\n+c=1\n"
-    control, gcs, dashboard = map(int, told["VERLJOB_HEAD_PORTS"].split(","))
+    control, gcs, dashboard = map(int, settings["VERLJOB_HEAD_PORTS"].split(","))
     assert 32512 <= control < gcs < dashboard <= 32767
 
 
@@ -100,12 +104,12 @@ def test_the_banner_has_nodes_image_run_directory_dashboard_and_limit(rig: Rig) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"), [("0", "dashboard   off"), ("node", r"dashboard   ssh -N -L (\d+):n1:\1 \S+@login, then")]
+    ("value", "expected"), [("0", "dashboard   off"), ("node", r"dashboard   ssh -N -L (\d+):n1:\1 \S+@login, then")]
 )
-def test_the_dashboard_can_be_off_or_on_the_heads_address(rig: Rig, asked: str, words: str) -> None:
+def test_the_dashboard_can_be_off_or_on_the_heads_address(rig: Rig, value: str, expected: str) -> None:
     rig.fake("step", WELL)
 
-    assert re.match(words, rig.launch(DEMO, VERLJOB_DASHBOARD=asked).stdout.splitlines()[3])
+    assert re.match(expected, rig.launch(DEMO, VERLJOB_DASHBOARD=value).stdout.splitlines()[3])
 
 
 def test_a_dashboard_on_another_address_is_refused(rig: Rig) -> None:
@@ -134,28 +138,28 @@ def test_the_launch_leaves_nothing_on_the_node(rig: Rig) -> None:
     assert sorted(path.name for path in rig.run_dir.iterdir()) == ["nodes", "overrides", "result.json"]
 
 
-def settings_of(rig: Rig, *words: str) -> dict[str, str]:
-    """What a step is told of the recipe, and of the visit."""
+def settings_of(rig: Rig, *arguments: str) -> dict[str, str]:
+    """The settings of the step that come from the recipe and from doctor."""
     names = "VERLJOB_DOCTOR VERLJOB_RECIPE VERLJOB_OVERRIDES VERLJOB_JOIN_TIMEOUT_S"
-    rig.fake("step", f'for name in {names}; do printf "%s=%q\\n" "$name" "${{!name-}}"; done > "$FAKE/told"\n')
-    rig.launch(*words, VERLJOB_DOCTOR="deep")
-    return dict(line.split("=", 1) for line in rig.faked("told").splitlines())
+    rig.fake("step", f'for name in {names}; do printf "%s=%q\\n" "$name" "${{!name-}}"; done > "$FAKE/settings"\n')
+    rig.launch(*arguments, VERLJOB_DOCTOR="deep")
+    return dict(line.split("=", 1) for line in rig.faked("settings").splitlines())
 
 
 def test_doctor_runs_without_a_recipe(rig: Rig) -> None:
-    told = settings_of(rig, "doctor")
+    settings = settings_of(rig, "doctor")
 
-    assert (told["VERLJOB_DOCTOR"], told["VERLJOB_RECIPE"]) == ("quick", "cluster")
-    assert told["VERLJOB_JOIN_TIMEOUT_S"] == "60"
+    assert (settings["VERLJOB_DOCTOR"], settings["VERLJOB_RECIPE"]) == ("quick", "cluster")
+    assert settings["VERLJOB_JOIN_TIMEOUT_S"] == "60"
 
 
 def test_doctor_deep_with_a_recipe_trains_one_step(rig: Rig) -> None:
-    told = settings_of(rig, "doctor", "--deep", "demo_cpu", "data.seed=3")
+    settings = settings_of(rig, "doctor", "--deep", "demo_cpu", "data.seed=3")
 
-    assert told["VERLJOB_DOCTOR"] == "deep"
-    assert told["VERLJOB_RECIPE"].endswith("demo_cpu.yaml")
-    assert "data.seed=3" in told["VERLJOB_OVERRIDES"]
-    assert "trainer.total_training_steps=1" in told["VERLJOB_OVERRIDES"]
+    assert settings["VERLJOB_DOCTOR"] == "deep"
+    assert settings["VERLJOB_RECIPE"].endswith("demo_cpu.yaml")
+    assert "data.seed=3" in settings["VERLJOB_OVERRIDES"]
+    assert "trainer.total_training_steps=1" in settings["VERLJOB_OVERRIDES"]
 
 
 def test_an_exported_doctor_setting_is_ignored_for_a_recipe(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""slurm/lib: tables are data, memory is what the job has, children are waited for."""
+"""slurm/lib: tables are data, memory is the job's, a wait returns the code of its child."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.shell.rig import CHECKOUT, Rig
 
-SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
+SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # as in node.sh
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "slurm").glob("p*/*.env")), ids=lambda path: path.name)
@@ -34,15 +34,15 @@ def test_every_line_of_the_example_profile_can_be_read(rig: Rig) -> None:
     assert done.stdout == "3 seccomp=unconfined"
 
 
-@pytest.mark.parametrize(("line", "words"), [("gpu=amd", "'gpu', which is not a setting"), ("devices", "has no '='")])
-def test_a_typo_in_a_table_is_reported_with_file_and_line(rig: Rig, line: str, words: str) -> None:
+@pytest.mark.parametrize(("line", "message"), [("gpu=amd", "'gpu', which is not a setting"), ("devices", "has no '='")])
+def test_a_typo_in_a_table_is_reported_with_file_and_line(rig: Rig, line: str, message: str) -> None:
     (rig.work / "site.env").write_text(f"# a comment\n\n{line}\n")
 
     done = rig.source("common/log common/verdict common/env_table", f'{SHOW}env_table::read "{rig.work}/site.env"')
 
     assert done.returncode == 64
     assert "site.env:3" in done.stdout
-    assert words in done.stdout
+    assert message in done.stdout
 
 
 def test_a_table_is_data_and_never_run(rig: Rig) -> None:
@@ -98,7 +98,7 @@ def test_a_missed_heartbeat_weighs_less_on_an_overloaded_node(rig: Rig, cores: i
 
 
 def test_the_scripts_use_only_tools_of_compute_nodes() -> None:
-    """The other tests run them on a PATH without these; here no line names one that only a rare path would reach."""
+    """The other tests run them on a PATH without these tools; this finds rare branches too."""
     absent = re.compile(r"(?<![\w./:-])(awk|sed|grep|python3?|jq|tar|ip|hostname|perl|xargs|find|pkill|eval)(?= )")
     named = [
         f"{path.name}: {line}"
@@ -113,9 +113,9 @@ def test_the_scripts_use_only_tools_of_compute_nodes() -> None:
 @pytest.mark.parametrize("end", ["exit 0", "exit 7", "exit 127", "kill -KILL $BASHPID"])
 @pytest.mark.parametrize("look", ["", ":"])
 def test_await_returns_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
-    each = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
+    loop = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
 
-    done = rig.source("common/process", f"ENDING=''\nfor n in 0 1 2 3; do {each}; done 2> /dev/null")
+    done = rig.source("common/process", f"ENDING=''\nfor n in 0 1 2 3; do {loop}; done 2> /dev/null")
 
     code = {"k": "137"}.get(end[0], end.split()[1])
     assert done.stdout.split() == [code] * 4
@@ -127,7 +127,7 @@ TOGETHER = """one() {
     sleep 30 & other=$!
     sleep 30 & child=$!
     (sleep "0.$1"; kill -TERM "$BASHPID_OF_ONE" "$child") &
-    process::await "$child" 5 "$2" || PROCESS_CODE=given-up
+    process::await "$child" 5 "$2" || PROCESS_CODE=failed
     printf '%s ' "$PROCESS_CODE"
     kill "$other"
 }
@@ -137,7 +137,7 @@ wait"""
 
 @pytest.mark.parametrize("look", ["", ":"])
 def test_await_returns_when_the_same_signal_ends_the_child(rig: Rig, look: str) -> None:
-    """Slurm signals every process of a step. bash loses some that end while it waits, and would wait for the others."""
+    """Slurm signals all processes of a step; bash loses some that end while it waits."""
     begin = time.monotonic()
 
     done = rig.source("common/process", TOGETHER.replace("LOOK", f"'{look}'"))
@@ -147,9 +147,9 @@ def test_await_returns_when_the_same_signal_ends_the_child(rig: Rig, look: str) 
 
 
 def test_await_fails_if_a_child_outlives_its_grace(rig: Rig) -> None:
-    done = rig.source("common/process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'given up'; kill $!")
+    done = rig.source("common/process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'failed'; kill $!")
 
-    assert done.stdout == "given up"
+    assert done.stdout == "failed"
 
 
 @pytest.mark.parametrize("clock", ["", "EPOCHREALTIME=1700000000,123456"], ids=["its own", "in another locale"])

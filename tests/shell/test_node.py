@@ -1,4 +1,4 @@
-"""node.sh: the container gets what Slurm gave the node, and no more."""
+"""node.sh: the container gets exactly the node's share of the allocation."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_container_has_the_memory_and_cpus_of_the_step(rig: Rig) -> None:
 def test_every_gpu_mask_is_removed(rig: Rig) -> None:
     rig.node(ROCR_VISIBLE_DEVICES="0,1", CUDA_VISIBLE_DEVICES="0")
 
-    asked, env = values(rig.docker_run(), "--env"), rig.faked("run.env")
+    passed, env = values(rig.docker_run(), "--env"), rig.faked("run.env")
     masks = (
         "ROCR_VISIBLE_DEVICES",
         "HIP_VISIBLE_DEVICES",
@@ -79,7 +79,7 @@ def test_every_gpu_mask_is_removed(rig: Rig) -> None:
         "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
     )
     for mask in masks:  # named without a value: docker removes what the image sets
-        assert mask in asked
+        assert mask in passed
         assert f"\n{mask}=" not in env
 
 
@@ -90,10 +90,10 @@ def test_variables_are_passed_by_name_and_secrets_by_file(rig: Rig) -> None:
 
     done = rig.node(HF_TOKEN=SECRET, WANDB_API_KEY="w", MY_KEY="m", WANDB_MODE="offline")
 
-    asked = values(rig.docker_run(), "--env")
-    assert all("=" not in name for name in asked)
-    assert {"HOME", "USER", "LOGNAME", "HF_HOME", "TRANSFORMERS_CACHE", "SLURM_NODEID", "WANDB_MODE"} < set(asked)
-    assert not {"HF_TOKEN", "WANDB_API_KEY", "MY_KEY", "VERLJOB_TOKEN", "PATH", "FAKE"} & set(asked)
+    passed = values(rig.docker_run(), "--env")
+    assert all("=" not in name for name in passed)
+    assert {"HOME", "USER", "LOGNAME", "HF_HOME", "TRANSFORMERS_CACHE", "SLURM_NODEID", "WANDB_MODE"} < set(passed)
+    assert not {"HF_TOKEN", "WANDB_API_KEY", "MY_KEY", "VERLJOB_TOKEN", "PATH", "FAKE"} & set(passed)
     assert set(rig.faked("secrets").splitlines()) == {f"HF_TOKEN={SECRET}", "WANDB_API_KEY=w", "MY_KEY=m"}
     assert rig.faked("token") == "f" * 64
     assert SECRET not in rig.faked("docker.argv") + done.stdout + done.stderr
@@ -142,7 +142,7 @@ def test_the_jobs_folders_are_mounted_at_their_own_paths(rig: Rig) -> None:
         VERLJOB_VERL=str(rig.home / "x"),
         VERLJOB_DATA=str(rig.root / "data"),
     )
-    assert done.returncode == 66  # VERLJOB_VERL is not there
+    assert done.returncode == 66  # VERLJOB_VERL does not exist
     done = rig.node(
         VERLJOB_MOUNTS=f"{extra},{extra}:/data:ro", VERLJOB_DATA=str(rig.root / "data"), HF_HOME=f"{rig.home}/hf"
     )
@@ -153,7 +153,7 @@ def test_the_jobs_folders_are_mounted_at_their_own_paths(rig: Rig) -> None:
     assert mounts["/data"] == (str(extra), "readonly")
     assert mounts[str(CHECKOUT)] == (str(CHECKOUT), "readonly")
     assert mounts[f"{rig.home}/.ssh"] == ("", "")
-    assert str(rig.run_dir) not in mounts  # below the submit folder, which is there
+    assert str(rig.run_dir) not in mounts  # below the submit folder, which is mounted
     assert f"{rig.home}/hf" not in mounts
     assert mounts[TMP][0].endswith("-20-1-0/tmp")
     assert mounts["/etc/passwd"][1] == "readonly"
@@ -186,9 +186,9 @@ def test_proxy_passwords_and_variables_named_like_secrets_are_passed_by_file(rig
 
     rig.node()
 
-    asked = set(values(rig.docker_run(), "--env"))
-    assert set(plain) < asked
-    assert not set(secret) & asked
+    passed = set(values(rig.docker_run(), "--env"))
+    assert set(plain) < passed
+    assert not set(secret) & passed
     assert set(rig.faked("secrets").splitlines()) == {f"{name}={value}" for name, value in secret.items()}
 
 
@@ -209,12 +209,12 @@ def test_without_a_shared_home_the_container_has_an_empty_one(rig: Rig) -> None:
 
 
 def test_mount_points_below_tmp_are_created_by_the_account(rig: Rig) -> None:
-    """Otherwise the engine makes them as root, and the node-local folder cannot be removed."""
-    rig.fake("container", '[[ -d $FOLDER/tmp/verljob-test-place ]] && touch "$FAKE/place"\n' + rig.container("code=0"))
+    """The engine would create them as root, and the node-local folder could not be removed."""
+    rig.fake("container", '[[ -d $FOLDER/tmp/verljob-test-mount ]] && touch "$FAKE/found"\n' + rig.container("code=0"))
 
-    rig.node(VERLJOB_MOUNTS=f"{rig.work}:/tmp/verljob-test-place")
+    rig.node(VERLJOB_MOUNTS=f"{rig.work}:/tmp/verljob-test-mount")
 
-    assert (rig.root / "fake" / "place").exists()
+    assert (rig.root / "fake" / "found").exists()
 
 
 def test_no_mount_replaces_the_private_tmp(rig: Rig) -> None:

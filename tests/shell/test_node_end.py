@@ -1,4 +1,4 @@
-"""node.sh: how the container ended is told, and nothing of it stays."""
+"""node.sh: the end of the container is reported, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_container_is_removed_while_slurm_does_not_answer(rig: Rig) -> None:
 
 
 def removed(rig: Rig) -> list[str]:
-    """The containers that were removed, but for that of the job at hand."""
+    """The removed containers, except this job's."""
     calls = [call.splitlines() for call in rig.faked("docker.argv").split("\n\n")]
     own = f"verljob-{os.getuid()}-20-1-0"
     return [call[-1] for call in calls if call[:1] == ["rm"] and call[-1] != own]
@@ -98,7 +98,7 @@ def test_rays_logs_are_saved_masked_and_bounded(rig: Rig) -> None:
 
 
 def test_term_to_the_container_only_is_reported_as_ended_from_outside(rig: Rig) -> None:
-    """launch.sh may know by whom; by itself it is no signal of Slurm's."""
+    """launch.sh may know by whom; node.sh does not report it as a signal of Slurm."""
     rig.fake("container", rig.container("code=143").replace("origin=self", "origin=signal"))
 
     assert rig.node().returncode == 76
@@ -150,9 +150,9 @@ def test_a_stall_timeout_that_is_not_a_number_is_refused(rig: Rig, stall: str) -
 
 
 def test_await_does_not_search_sleep_in_path(rig: Rig) -> None:
-    """Whose server may not answer. `hash` says what bash remembers."""
-    script = """look() { hash -t sleep > "$FAKE/remembered"; return 1; }
-(exec sleep 3) & process::await $! 5 look || :"""
+    """A search in PATH accesses the working folder, whose file server may hang. `hash` prints the remembered path."""
+    script = """check() { hash -t sleep > "$FAKE/remembered"; return 1; }
+(exec sleep 3) & process::await $! 5 check || :"""
 
     assert rig.source("common/log common/verdict common/process", script).returncode == 0
     assert rig.faked("remembered").strip().endswith("/bin/sleep")
@@ -160,40 +160,40 @@ def test_await_does_not_search_sleep_in_path(rig: Rig) -> None:
 
 def test_await_clears_the_code_of_an_earlier_child(rig: Rig) -> None:
     script = '''true & process::await $! 5
-look() { return 1; }
-(exec sleep 3) & process::await $! 5 look || printf '<%s>' "$PROCESS_CODE"'''
+check() { return 1; }
+(exec sleep 3) & process::await $! 5 check || printf '<%s>' "$PROCESS_CODE"'''
 
     assert rig.source("common/log common/verdict common/process", script).stdout == "<>"
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_checks(rig: Rig) -> None:
-    """SECONDS follows the clock: an assignment stands here for a clock that was set back by an hour."""
-    script = """sleep 6 & looks=0
-look() { looks=$((looks + 1)); ((looks != 2)) || SECONDS=$((SECONDS - 3600)); }
-process::await $! 5 look
-((looks >= 4)) || exit 1"""
+    """SECONDS follows the clock: an assignment simulates a clock that is set back by an hour."""
+    script = """sleep 6 & checks=0
+check() { checks=$((checks + 1)); ((checks != 2)) || SECONDS=$((SECONDS - 3600)); }
+process::await $! 5 check
+((checks >= 4)) || exit 1"""
 
     assert rig.source("common/log common/verdict common/process", script).returncode == 0
 
 
-@pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
-def test_a_killed_container_is_reported_with_its_cause(rig: Rig, oom: bool, words: str) -> None:
+@pytest.mark.parametrize(("oom", "message"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
+def test_a_killed_container_is_reported_with_its_cause(rig: Rig, oom: bool, message: str) -> None:
     rig.fake("container", "exit 137")
     if oom:
         rig.fake("oom", "")
 
     assert rig.node().returncode == 76
-    assert words in rig.verdict()["cause"]
+    assert message in rig.verdict()["cause"]
 
 
 def test_a_signal_that_ends_the_client_first_is_not_reported_as_a_failed_engine(rig: Rig) -> None:
     client = rig.root / "bin" / "docker"
     client.unlink()
-    client.write_text('#!/bin/bash\necho yes > "$FAKE/asked"\nkill -TERM $$\n')
+    client.write_text('#!/bin/bash\necho yes > "$FAKE/called"\nkill -TERM $$\n')
     client.chmod(0o755)
 
     with rig.start_node() as node:
-        wait_for(rig.root / "fake" / "asked")
+        wait_for(rig.root / "fake" / "called")
         terminate(node)
 
     assert node.returncode == 143
@@ -202,7 +202,7 @@ def test_a_signal_that_ends_the_client_first_is_not_reported_as_a_failed_engine(
 
 @pytest.mark.parametrize("command", ["kill", "rm", "container inspect"])
 def test_a_client_that_cannot_be_killed_does_not_delay_the_end(rig: Rig, command: str) -> None:
-    """As one does that waits for a disk: here a process out of node.sh's reach holds the client's output open."""
+    """Such a client waits for a disk: simulated by a process that holds the client's output open."""
     client = rig.root / "bin" / "docker"
     real = client.resolve()
     client.unlink()
@@ -232,7 +232,7 @@ def test_term_ends_everything_within_five_seconds(rig: Rig, container: str) -> N
 
 
 def test_the_lease_ends_with_node_sh_while_its_client_still_runs(rig: Rig) -> None:
-    """The client stands here for every child: one that held the FIFO open for writing would keep the lease alive."""
+    """A child that held the FIFO open for writing would keep the lease alive."""
     container = 'echo $$ > "$FAKE/container.pid"; read -r _ < "$FOLDER/lease"; echo gone > "$FAKE/lease-gone"\n'
     with running(rig, container) as node:
         assert not (rig.root / "fake" / "lease-gone").exists()

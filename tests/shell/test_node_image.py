@@ -1,4 +1,4 @@
-"""node.sh: an engine or an image that cannot be used is told with what to do."""
+"""node.sh: an unusable engine or image is reported with its fix."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_an_image_of_another_project_is_refused(rig: Rig) -> None:
 
 
 def test_the_error_of_docker_run_is_the_cause(rig: Rig) -> None:
-    said = "docker: Error response from daemon: no such runtime.\\nSee 'docker run --help'."
-    rig.fake("container", f'printf "{said}\\n" >&2; exit 125')
+    error = "docker: Error response from daemon: no such runtime.\\nSee 'docker run --help'."
+    rig.fake("container", f'printf "{error}\\n" >&2; exit 125')
 
     assert rig.node().returncode == 69
     assert rig.verdict()["cause"].endswith("Error response from daemon: no such runtime.")

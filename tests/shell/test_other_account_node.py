@@ -1,4 +1,4 @@
-"""A node-local folder of another account, and lines that only look like a verdict."""
+"""Node-local folders of another account, forged verdicts and code in settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sweep(rig: Rig) -> subprocess.CompletedProcess[str]:
 @other_account.NEEDS_ROOT
 @pytest.mark.parametrize("made", [FULL, "mkfifo {name}", ": > {name}", LINKED], ids=["folder", "FIFO", "file", "link"])
 def test_a_sweep_does_not_adopt_a_folder_of_another_account(rig: Rig, local: Path, made: str) -> None:
-    """Its link would have had a file that only the account may read copied for all to read."""
+    """By a link, a private file of the account would be copied to a public place."""
     diary = rig.root / "diary" / "tmp" / "ray" / "session_1" / "logs" / "diary.log"
     diary.parent.mkdir(parents=True)
     diary.write_text(SECRET)
@@ -79,11 +79,11 @@ def test_a_token_that_is_a_fifo_does_not_block_the_sweep(rig: Rig) -> None:
     assert not folder.exists()
 
 
-RUNS = "UID[$(id>$FAKE/pwned)]"
+CODE = "UID[$(id>$FAKE/pwned)]"
 CODES = ("08", "300", "1" + "0" * 20)
 FORGED = [
-    f"1-n2\tcode={RUNS}\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
-    f"{RUNS}-n2\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
+    f"1-n2\tcode={CODE}\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
+    f"{CODE}-n2\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
     "../../../../escaped\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
     "1-../../../escaped\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
     "1-n1\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
@@ -115,9 +115,9 @@ def test_a_forged_verdict_line_is_printed_as_output(rig: Rig, line: str) -> None
     assert line.strip() in done.stderr
 
 
-@pytest.mark.parametrize(("code", "taken"), [*((code, 76) for code in (*CODES, RUNS)), ("7", 7), ("255", 255)])
+@pytest.mark.parametrize(("code", "taken"), [*((code, 76) for code in (*CODES, CODE)), ("7", 7), ("255", 255)])
 def test_a_malformed_verdict_file_exits_with_a_valid_code(rig: Rig, code: str, taken: int) -> None:
-    text = f"=x\nUID[1]=2\n{RUNS}=1\ncode={code}\norigin=self\nstage=train\nhost=n1\ncause=\x1b]0;x\x07y\nfix=\n"
+    text = f"=x\nUID[1]=2\n{CODE}=1\ncode={code}\norigin=self\nstage=train\nhost=n1\ncause=\x1b]0;x\x07y\nfix=\n"
     rig.fake("verdict", text)
     rig.fake("step", 'cd "$VERLJOB_RUN_DIR/nodes"; mkdir 0-n1; cat "$FAKE/verdict" > 0-n1/verdict\n')
 

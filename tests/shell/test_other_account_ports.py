@@ -1,4 +1,4 @@
-"""slurm/lib/common/ports.sh: entries of another account run nothing, hang nothing and fail no job."""
+"""slurm/lib/common/ports.sh: entries of another account run no code, block no job and fail no job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_S = 10
 
 @pytest.fixture
 def folder(rig: Rig) -> Path:
-    """The port folder as a site makes it at boot."""
+    """The port folder as a site creates it at boot."""
     return other_account.shared_folder(rig.root / "ports")
 
 
@@ -50,7 +50,7 @@ def test_a_name_in_the_port_folder_runs_no_code(rig: Rig, folder: Path) -> None:
         "mkdir 20000-20511.1",
         "mkdir 08000-99999.1 20000-20511.x",
     ],
-    ids=["a FIFO as guard", "FIFOs", "links", "files", "more links", "a block that nobody holds", "names of no block"],
+    ids=["a FIFO as guard", "FIFOs", "links", "files", "more links", "an unlocked block", "names of other forms"],
 )
 def test_entries_that_are_not_locked_blocks_are_ignored(rig: Rig, folder: Path, leaves: str) -> None:
     other_account.attack(folder, leaves)
@@ -62,10 +62,10 @@ def test_entries_that_are_not_locked_blocks_are_ignored(rig: Rig, folder: Path, 
 
 def test_a_lock_of_another_account_does_not_block_a_job(rig: Rig, folder: Path) -> None:
     script = "exec 3> guard 4< .; flock 3; flock 4; echo ready; exec sleep 60"
-    with other_account.start(script, folder) as stranger:
+    with other_account.start(script, folder) as other:
         began = time.monotonic()
         done = in_time(rig)
-        stranger.kill()
+        other.kill()
 
     assert done.stdout == "20000-20511\n", done.stdout + done.stderr
     assert time.monotonic() - began < 3
@@ -74,9 +74,9 @@ def test_a_lock_of_another_account_does_not_block_a_job(rig: Rig, folder: Path) 
 @pytest.mark.parametrize("mode", ["755", "700"], ids=["locked", "closed to all"])
 def test_a_block_of_another_account_is_skipped(rig: Rig, folder: Path, mode: str) -> None:
     script = f"mkdir -m {mode} 20000-20511.1; exec 3< 20000-20511.1; flock 3; echo ready; exec sleep 60"
-    with other_account.start(script, folder) as stranger:
+    with other_account.start(script, folder) as other:
         done = in_time(rig)
-        stranger.kill()
+        other.kill()
 
     assert done.stdout == "20512-21023\n", done.stdout + done.stderr
 
@@ -92,7 +92,7 @@ def test_thousands_of_blocks_do_not_delay_a_job(rig: Rig, folder: Path) -> None:
 
 
 def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
-    """The same by an account that is neither root nor the stranger."""
+    """Reserve a block as a third account, neither root nor the other one."""
     lines = [
         (CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text()
         for name in ("common/log", "common/verdict", "common/ports")
@@ -106,7 +106,7 @@ def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("made", "message"),
     [
         ("mkdir -m 700 ports", "cannot write port locks to"),
         ("mkdir -m 777 ports", "is not sticky"),
@@ -118,7 +118,7 @@ def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
     ],
 )
 @pytest.mark.parametrize("who", ["root", "an account"])
-def test_an_unsafe_port_folder_exits_with_77_and_its_owner(rig: Rig, made: str, words: str, who: str) -> None:
+def test_an_unsafe_port_folder_exits_with_77_and_its_owner(rig: Rig, made: str, message: str, who: str) -> None:
     place = other_account.shared_folder(rig.root / "place")
     theirs = rig.root / "theirs"
     theirs.mkdir()
@@ -133,7 +133,7 @@ def test_an_unsafe_port_folder_exits_with_77_and_its_owner(rig: Rig, made: str, 
     assert done.returncode == 77, done.stdout + done.stderr
     assert f"{place}/ports" in done.stdout
     assert "belongs to nobody (uid 65534)" in done.stdout
-    assert who == "an account" or words in done.stdout or "is not sticky" in done.stdout
+    assert who == "an account" or message in done.stdout or "is not sticky" in done.stdout
     assert list(theirs.iterdir()) == []
 
 
@@ -166,7 +166,7 @@ read -r _ # until all have theirs
 
 
 def test_concurrent_jobs_of_two_accounts_never_share_a_port(rig: Rig, folder: Path) -> None:
-    """They all begin to look at the same port; the range has room for all, however their blocks fall."""
+    """They all try the same port first; the range has room for all."""
     out = other_account.shared_folder(rig.root / "out")
     libraries = "\n".join(
         (CHECKOUT / f"slurm/lib/{name}.sh").read_text() for name in ("common/log", "common/verdict", "common/ports")

@@ -1,4 +1,4 @@
-"""Another account that may write into the submit folder gets neither the job's files nor its code."""
+"""Another account that can write to the submit folder gets no access to the job's files and cannot run code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIFOS = "cd verljob/20/attempt-1; mkfifo -m 666 result.json checks.json explanat
 
 @pytest.fixture
 def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of the victim's, which the attacker knows by its path."""
+    """A file of the victim; the attacker knows its path."""
     file = rig.home / "diary"
     file.write_text("mine")
     file.chmod(0o600)
@@ -37,7 +37,7 @@ def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(rig: Rig, *about: str, **more: str) -> None:
-    """The launch ends with 77 in time, names what it refuses, starts nothing, and writes nothing into the folder."""
+    """Check that the launch exits with 77 in time, starts nothing and changes nothing in the folder."""
     rig.fake("step", WELL)
     before = contents(rig.work)
     began = time.monotonic()
@@ -51,7 +51,7 @@ def refused(rig: Rig, *about: str, **more: str) -> None:
 
 
 def opened(rig: Rig, script: str, *, closed: bool = True) -> None:
-    """The submit folder is open to all for as long as the other account makes what it wants there."""
+    """Run the attacker's script while the submit folder is writable by all."""
     rig.work.chmod(0o777)
     attack(rig.work, script)
     if closed:
@@ -59,7 +59,7 @@ def opened(rig: Rig, script: str, *, closed: bool = True) -> None:
 
 
 def test_a_submit_folder_writable_by_others_is_refused_with_its_owner(rig: Rig) -> None:
-    """Nothing in it is the job's yet; but Python looks for modules there first, and folders can be exchanged later."""
+    """Python searches it for modules first, and its folders could be replaced later."""
     rig.work.chmod(0o777)
 
     refused(rig, f"{rig.work} on n1", "can be written by other accounts (drwxrwxrwx, owner root (uid 0))", "chmod go-w")
@@ -90,7 +90,7 @@ def test_a_planted_link_is_refused_even_if_a_group_shares_its_folders(rig: Rig) 
 
 
 def test_a_replaced_folder_is_refused_at_the_next_attempt(rig: Rig) -> None:
-    """Slurm held the job for two minutes, and somebody exchanged its folder."""
+    """Slurm held the job for two minutes, in which its folder was replaced."""
     rig.fake("step", WELL)
     rig.launch(DEMO)
     (rig.root / "fake" / "srun.argv").unlink()
@@ -109,10 +109,10 @@ def test_owner_and_mode_of_a_given_folder_are_checked(rig: Rig, name: str) -> No
     own.chmod(0o1777)
 
     refusals = {rig.work / "theirs": f"belongs to nobody (uid {UID})", own: "can be written by other accounts"}
-    for folder, words in refusals.items():
+    for folder, message in refusals.items():
         done = rig.launch(DEMO, script=None, **{name: str(folder)})
         assert done.returncode == 77
-        assert f"{folder} on n1 {words}" in last(done)
+        assert f"{folder} on n1 {message}" in last(done)
         assert contents(folder) == {}
 
 
@@ -198,7 +198,7 @@ def test_a_stricter_umask_and_that_of_a_sharing_group_are_kept(rig: Rig) -> None
 
 
 def test_an_accounts_private_group_may_write(rig: Rig) -> None:
-    """umask 002 goes with it, where every account has a group of its own name."""
+    """umask 002 is usual with private groups."""
     rig.fake("step", WELL)
     rig.work.chmod(0o775)
 
@@ -282,7 +282,7 @@ def test_a_checkout_in_the_submit_folder_with_a_writable_file_is_refused(rig: Ri
 
 
 def spooled_copy(rig: Rig, script: Path) -> Path:
-    """What Slurm starts of a script that came by standard input."""
+    """The copy that Slurm runs of a script from stdin."""
     spooled = rig.root / "slurm_script"
     shutil.copy(script, spooled)
     return spooled

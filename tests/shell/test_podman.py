@@ -1,4 +1,4 @@
-"""slurm/runtimes/podman.sh: rootless for an account, limited for root, and nothing of it stays."""
+"""slurm/runtimes/podman.sh: rootless for an account, limited for root, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.shell.rig import CHECKOUT, Rig, left
 
 
 def as_account(rig: Rig, **more: str) -> subprocess.CompletedProcess[str]:
-    """node.sh as an account that is not root, whoever runs the test."""
+    """Run node.sh as an account that is not root."""
     become = [str(shutil.which("unshare")), "--user", "--map-user=2001", "--map-group=2001"]
     return rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(0, **more))
 
@@ -70,12 +70,12 @@ def test_podman_on_a_network_file_system_exits_with_69(rig: Rig) -> None:
 
 
 def conmon(name: str, pidfile: str, does: str) -> str:
-    """The process that podman has watch a container."""
+    """The process by which podman watches a container."""
     return f"(exec -a /usr/bin/conmon bash -c '{does}' conmon -p \"{pidfile}\" -n {name}) > /dev/null 2>&1 &"
 
 
 def test_a_container_that_does_not_end_is_killed_without_podman(rig: Rig) -> None:
-    """Which would give it ten seconds."""
+    """podman would wait ten seconds for it."""
     deaf = "bash -c 'trap \"\" TERM; while :; do sleep 0.1; done' > /dev/null 2>&1 &"
     watches = 'while [[ -n $(tr -d "\\0" < /proc/$(< $FAKE/container.pid)/cmdline) ]]; do sleep 0.1; done; '
     watches += "rm $FAKE/container.pid"
@@ -89,7 +89,7 @@ def test_a_container_that_does_not_end_is_killed_without_podman(rig: Rig) -> Non
 
 
 def test_podmans_own_cleanup_is_waited_for(rig: Rig) -> None:
-    """Else it would start the process again that the node has just ended."""
+    """It would start the pause process again."""
     with subprocess.Popen(["sleep", "60"]) as pause:
         folder = rig.root / "fake" / "run" / "libpod" / "tmp"
         folder.mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_stale_mount_points_of_crun_are_removed(rig: Rig) -> None:
 
 
 def test_a_stopped_pull_and_an_older_one_leave_nothing(rig: Rig) -> None:
-    """A podman that is ended leaves what it has brought of an image so far."""
+    """A podman that is killed leaves the layers that it has pulled."""
     scratch = rig.root / "scratch"
     old, young = scratch / "verljob-pull.old", scratch / "verljob-pull.young"
     for folder in (old, young):

@@ -1,4 +1,4 @@
-"""slurm/lib/common/ports.sh: a block of ports is held by a lock between all users of a node."""
+"""slurm/lib/common/ports.sh: a block of ports is locked for all accounts of a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.shell.rig import CHECKOUT, Rig
 PORTS = "common/log common/verdict common/ports"
 
 
-SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
+SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # as in node.sh
 
 
 def reserve(rig: Rig, script: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def test_two_jobs_never_get_one_block(rig: Rig) -> None:
 
 
 def again() -> str:
-    """The same reservation by another process while the first holds its own; its user may not see this checkout."""
+    """A script that reserves in another process; as text, since its account may not see this checkout."""
     lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in PORTS.split()]
     return "\n".join(
         ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::read_range", TAKE, "trap - EXIT"]
@@ -74,8 +74,8 @@ def test_a_block_with_a_listener_is_skipped(rig: Rig) -> None:
         listener.listen()
         port = listener.getsockname()[1]
         low = port - port % 8
-        words = f'PORTS_LOW={low} PORTS_HIGH={low + 15}; ports::reserve {low} {low + 15} 8 0; echo "$PORTS_FIRST"'
-        done = reserve(rig, words)
+        script = f'PORTS_LOW={low} PORTS_HIGH={low + 15}; ports::reserve {low} {low + 15} 8 0; echo "$PORTS_FIRST"'
+        done = reserve(rig, script)
 
     assert done.stdout == f"{low + 8}\n"
 
@@ -112,14 +112,14 @@ def test_the_lock_works_between_users(rig: Rig) -> None:
     nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 
     first = reserve(rig, f'{TAKE}\n(exec 7<&-; {nobody} bash -c "$AGAIN")', AGAIN=again())
-    second = reserve(rig, TAKE)  # the other's lock file is there, and nobody holds it
+    second = reserve(rig, TAKE)  # the other's lock exists, and no process holds it
 
     assert first.stdout.split() == ["20000-20511", "20512-21023"], first.stderr
     assert second.stdout == "20000-20511\n"
 
 
 def test_a_node_waits_for_a_free_pull_slot_until_the_timeout(rig: Rig) -> None:
-    """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
+    """The second waits for the first; a slot that is never released is waited for until the timeout."""
     script = (
         'image::acquire_pull_slot; first=$PULL_SLOT; (sleep 1; rmdir -- "$first") & '
         "PULL_SLOT=''; image::acquire_pull_slot; echo \"${PULL_SLOT##*/} $SECONDS\"\n"

@@ -1,4 +1,4 @@
-"""slurm/runtimes: each is one file behind one seam."""
+"""slurm/runtimes: each is one file behind one interface."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ TMP = "/tmp"  # noqa: S108  short enough for the paths of sockets, which pytest'
 
 
 @pytest.fixture
-def seam(rig: Rig) -> Path:
-    """A checkout with one more file in slurm/runtimes, and no other change."""
+def checkout(rig: Rig) -> Path:
+    """A checkout with one additional file in slurm/runtimes."""
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
     (copy / "slurm" / "runtimes" / "pretend.sh").write_text(PRETEND)
     return copy
 
 
-def test_a_job_runs_with_a_runtime_of_one_file(rig: Rig, seam: Path) -> None:
+def test_a_job_runs_with_a_runtime_of_one_file(rig: Rig, checkout: Path) -> None:
     rig.fake("step", STEP)
     rig.fake("container", rig.container("code=7"))
 
-    done = rig.launch("cluster", script=seam / "slurm" / "launch.sh", VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend")
+    done = rig.launch(
+        "cluster", script=checkout / "slurm" / "launch.sh", VERLJOB_HOME=str(checkout), VERLJOB_RUNTIME="pretend"
+    )
 
     assert done.returncode == 7, done.stdout + done.stderr
     assert "n1: image verl.cpu:latest is sha256:pretended" in done.stdout
@@ -60,8 +62,8 @@ def test_a_job_runs_with_a_runtime_of_one_file(rig: Rig, seam: Path) -> None:
 
 
 @pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])
-def test_the_defaults_of_a_runtime_treat_the_container_as_a_child(rig: Rig, seam: Path, container: str) -> None:
-    with running(rig, container, VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend") as node:
+def test_the_defaults_of_a_runtime_treat_the_container_as_a_child(rig: Rig, checkout: Path, container: str) -> None:
+    with running(rig, container, VERLJOB_HOME=str(checkout), VERLJOB_RUNTIME="pretend") as node:
         terminate(node)
 
     assert node.returncode == 143
@@ -69,8 +71,8 @@ def test_the_defaults_of_a_runtime_treat_the_container_as_a_child(rig: Rig, seam
     assert left(rig) == []
 
 
-def test_a_runtime_that_cannot_load_a_path_is_reported(rig: Rig, seam: Path) -> None:
-    done = rig.node(VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=str(rig.work))
+def test_a_runtime_that_cannot_load_a_path_is_reported(rig: Rig, checkout: Path) -> None:
+    done = rig.node(VERLJOB_HOME=str(checkout), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=str(rig.work))
 
     assert done.returncode == 66
     assert "the runtime pretend cannot load a path" in rig.verdict()["cause"]
@@ -89,16 +91,16 @@ def test_a_runtime_file_is_small(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "command"),
     [("docker", "\ndocker run --rm "), ("podman", "\npodman run --rm "), ("bare", "/entrypoints/entrypoint.sh node\n")],
 )
-def test_a_dry_run_prints_the_command_of_each_runtime(rig: Rig, name: str, words: str) -> None:
+def test_a_dry_run_prints_the_command_of_each_runtime(rig: Rig, name: str, command: str) -> None:
     done = rig.launch(
         "cluster", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_RUNTIME=name, VERLJOB_HOME=str(CHECKOUT),
         VERLJOB_PLATFORM="cpu", VERLJOB_IMAGE="/shared/verl", HF_TOKEN=SECRET,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(words) == 2
+    assert done.stdout.count(command) == 2
     assert SECRET not in done.stdout
     assert left(rig) == []

@@ -1,7 +1,7 @@
-"""VERLJOB_REQUIRE_SIGNATURE: cosign verifies the image on the first node, and every node runs the digest that it named.
+"""VERLJOB_REQUIRE_SIGNATURE: cosign verifies the image on the first node, and every node runs the verified digest.
 
-cosign is replayed here: recorded/cosign has what Debian's 2.5.0 and 3.1.1 said in each case; tests/image/test_cosign.py
-runs both.
+cosign is replayed: recorded/cosign has the output of Debian's 2.5.0 and 3.1.1 in each case;
+tests/image/test_cosign.py runs both.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ cat "$FAKE/cosign.out"
 cat "$FAKE/cosign.err" >&2
 exit "$(< "$FAKE/cosign.code")"
 """
-# Both tasks of the step, one after the other.
+# The tasks of the step, one after the other.
 STEP = f"""\
 for id in 0 1; do
     SLURM_NODEID=$id SLURMD_NODENAME=n$((id + 1)) SLURM_NNODES=2 SLURM_CPUS_PER_TASK=16 bash {CHECKOUT}/slurm/node.sh
 done
 """
-# Tries what curl's configuration files were made to do by a registry's header.
+# Records that it was called: no script may call it.
 CURL = "#!/bin/bash\ntouch $FAKE/curl.ran\n"
 
 
 @pytest.fixture
 def key(rig: Rig) -> Path:
-    """A public key's file; a cosign on PATH, an engine that can pull the image by its digest, and real nodes."""
+    """A public key; with a cosign on PATH, an engine that can pull the image by its digest, and real nodes."""
     for name, text in (("cosign", COSIGN), ("curl", CURL), ("openssl", CURL)):
         (rig.root / "bin" / name).write_text(text)
         (rig.root / "bin" / name).chmod(0o755)
-    says(rig, "verified")
+    let_cosign_answer(rig, "verified")
     rig.fake("registry", f"{NAME}@{DIGEST}\n")
     rig.fake("step", STEP)
     path = rig.root / "release.pub"
@@ -54,19 +54,19 @@ def key(rig: Rig) -> Path:
     return path
 
 
-def says(rig: Rig, case: str, version: str = "2.5.0") -> None:
-    told = json.loads((RECORDED / "cosign_verify" / f"{version}.json").read_text())[case]
+def let_cosign_answer(rig: Rig, case: str, version: str = "2.5.0") -> None:
+    answer = json.loads((RECORDED / "cosign_verify" / f"{version}.json").read_text())[case]
     for name in ("out", "err"):
-        rig.fake(f"cosign.{name}", told[name])
-    rig.fake("cosign.code", str(told["code"]))
+        rig.fake(f"cosign.{name}", answer[name])
+    rig.fake("cosign.code", str(answer["code"]))
 
 
-def names(rig: Rig, *digests: str, optional: str = "null") -> None:
+def let_cosign_verify(rig: Rig, *digests: str, optional: str = "null") -> None:
     """Let cosign print payloads of these digests."""
     identity = '"identity":{"docker-reference":"x"}'
     rig.fake("cosign.out", "[" + ",".join(
-        f'{{"critical":{{{identity},"image":{{"docker-manifest-digest":"{each}"}}}},"optional":{optional}}}'
-        for each in digests
+        f'{{"critical":{{{identity},"image":{{"docker-manifest-digest":"{digest}"}}}},"optional":{optional}}}'
+        for digest in digests
     ) + "]")  # fmt: skip
 
 
@@ -76,14 +76,14 @@ def launch(rig: Rig, key: Path, image: str = f"{NAME}:1", **more: str) -> subpro
 
 
 def calls(rig: Rig) -> list[str]:
-    """What the engine was asked to pull, load or run."""
+    """The commands pull (with the image), load and run of the engine."""
     path = rig.root / "fake" / "docker.argv"
-    words = [call.splitlines() for call in path.read_text().split("\n\n")] if path.exists() else []
-    return [each[-1] if each[0] == "pull" else each[0] for each in words if each[:1] in (["pull"], ["load"], ["run"])]
+    argvs = [call.splitlines() for call in path.read_text().split("\n\n")] if path.exists() else []
+    return [argv[-1] if argv[0] == "pull" else argv[0] for argv in argvs if argv[:1] in (["pull"], ["load"], ["run"])]
 
 
 def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The last line of a job that ended with ``code`` and started nothing."""
+    """Check that the job exited with ``code`` and started nothing; return its last line."""
     assert done.returncode == code, done.stdout + done.stderr
     assert calls(rig) == []
     assert not list((rig.root / "local").iterdir())
@@ -103,7 +103,7 @@ def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
 def test_every_node_runs_the_digest_that_cosign_verified(
     rig: Rig, key: Path, reference: str, case: str, version: str
 ) -> None:
-    says(rig, case, version)
+    let_cosign_answer(rig, case, version)
 
     done = launch(rig, key, reference)
 
@@ -131,10 +131,10 @@ def test_cosign_uses_plain_http_only_if_the_engine_does(rig: Rig, key: Path) -> 
     rig.fake("step", WELL)
 
     launch(rig, key, NO_PROXY="hub.example", HTTP_PROXY="http://proxy:1")
-    told = rig.faked("cosign.env").splitlines()
-    assert "HTTP_PROXY=http://127.0.0.1:0" in told
-    assert "http_proxy=http://127.0.0.1:0" in told
-    assert "NO_PROXY=hub.example" not in told
+    env = rig.faked("cosign.env").splitlines()
+    assert "HTTP_PROXY=http://127.0.0.1:0" in env
+    assert "http_proxy=http://127.0.0.1:0" in env
+    assert "NO_PROXY=hub.example" not in env
 
     launch(rig, key, NO_PROXY="hub.example", HTTPS_PROXY="http://proxy:1")
     assert {"NO_PROXY=hub.example", "HTTPS_PROXY=http://proxy:1"} < set(rig.faked("cosign.env").splitlines())
@@ -145,7 +145,7 @@ def test_cosign_uses_plain_http_only_if_the_engine_does(rig: Rig, key: Path) -> 
     assert "HTTP_PROXY=http://proxy:1" in rig.faked("cosign.env").splitlines()
 
 
-# What podman 4.3.1 says, with the names of this test.
+# Output of podman 4.3.1, with the names of this test.
 REGISTRIES = """{"quay.io":{"Prefix":"quay.io","Location":"quay.io","Insecure":false,"PullFromMirror":"","Mirrors":null,
 "Blocked":false,"MirrorByDigestOnly":false},"hub.example":{"Prefix":"hub.example","Location":"hub.example",
 "Insecure":INSECURE,"PullFromMirror":"","Mirrors":null,"Blocked":false,"MirrorByDigestOnly":false}}"""
@@ -171,7 +171,7 @@ def test_cosign_does_not_run_without_a_required_signature(rig: Rig, key: Path) -
 
 
 @pytest.mark.parametrize(
-    ("case", "code", "words"),
+    ("case", "code", "message"),
     [
         ("unsigned", 77, f"{NAME}:1 is not signed, and VERLJOB_REQUIRE_SIGNATURE demands a signature by "),
         ("another key", 77, f"{NAME}:1 is signed, but not this image by the owner of "),
@@ -183,19 +183,19 @@ def test_cosign_does_not_run_without_a_required_signature(rig: Rig, key: Path) -
         ("login", 66, "401 Unauthorized"),
     ],
 )  # fmt: skip
-def test_an_unverified_image_is_not_pulled(rig: Rig, key: Path, case: str, code: int, words: str) -> None:
+def test_an_unverified_image_is_not_pulled(rig: Rig, key: Path, case: str, code: int, message: str) -> None:
     for version in VERSIONS:
-        says(rig, case, version)
+        let_cosign_answer(rig, case, version)
 
-        said = refused(rig, launch(rig, key), code)
+        line = refused(rig, launch(rig, key), code)
 
-        assert words in said
-        assert {64: "a public key", 66: "docker login hub.example", 77: "./run push --key"}[code] in said
+        assert message in line
+        assert {64: "a public key", 66: "docker login hub.example", 77: "./run push --key"}[code] in line
         assert f'"code": {code}' in (rig.run_dir / "result.json").read_text()
 
 
 def test_payloads_with_different_digests_are_refused(rig: Rig, key: Path) -> None:
-    names(rig, DIGEST, OTHER)
+    let_cosign_verify(rig, DIGEST, OTHER)
 
     assert f"cosign verified {NAME}:1 and did not name one digest: {OTHER}" in refused(rig, launch(rig, key), 77)
 
@@ -205,14 +205,14 @@ def test_payloads_with_different_digests_are_refused(rig: Rig, key: Path) -> Non
     [(), ("",), ("sha256:" + "A" * 64,), ("sha256:12",), (DIGEST + "\\n",), ("$(touch ran)",), (f"x@{DIGEST}",)],
 )
 def test_a_malformed_digest_is_refused(rig: Rig, key: Path, digests: tuple[str, ...]) -> None:
-    names(rig, *digests)
+    let_cosign_verify(rig, *digests)
 
     assert "did not name one digest" in refused(rig, launch(rig, key), 77)
     assert not (rig.work / "ran").exists()
 
 
 def test_a_digest_in_an_annotation_is_ignored(rig: Rig, key: Path) -> None:
-    names(rig, DIGEST, optional=json.dumps({"note": f'"docker-manifest-digest":"{OTHER}"'}))
+    let_cosign_verify(rig, DIGEST, optional=json.dumps({"note": f'"docker-manifest-digest":"{OTHER}"'}))
 
     assert launch(rig, key).returncode == 0
     assert calls(rig)[0] == f"{NAME}@{DIGEST}"
@@ -229,13 +229,13 @@ def test_an_output_of_more_than_a_mebibyte_is_refused(rig: Rig, key: Path) -> No
 
 
 def test_a_registrys_error_is_printed_without_control_characters(rig: Rig, key: Path) -> None:
-    says(rig, "down")
+    let_cosign_answer(rig, "down")
     rig.fake("cosign.err", "Error: \x1b]52;c;eA==\a" + "x" * 1000 + "\nverdict: 0\n")
 
-    said = refused(rig, launch(rig, key), 66)
+    line = refused(rig, launch(rig, key), 66)
 
-    assert "?]52;c;eA==?" in said
-    assert len(said) < 800
+    assert "?]52;c;eA==?" in line
+    assert len(line) < 800
 
 
 def test_a_hanging_cosign_is_killed(rig: Rig, key: Path) -> None:
@@ -267,9 +267,9 @@ def test_a_hanging_cosign_is_killed(rig: Rig, key: Path) -> None:
 def test_an_image_outside_of_a_registry_exits_with_77(rig: Rig, key: Path, reference: str, runtime: str) -> None:
     (rig.work / "verl.tar").touch()
 
-    said = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
+    line = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
 
-    assert "demands a signature in the image's registry, and VERLJOB_IMAGE=" in said
+    assert "demands a signature in the image's registry, and VERLJOB_IMAGE=" in line
     assert not (rig.root / "fake" / "cosign.argv").exists()
 
 
@@ -282,10 +282,10 @@ def test_an_unreadable_key_is_reported_by_name(rig: Rig, key: Path) -> None:
 def test_a_missing_cosign_exits_with_77(rig: Rig, key: Path) -> None:
     (rig.root / "bin" / "cosign").unlink()
 
-    said = refused(rig, launch(rig, key), 77)
+    line = refused(rig, launch(rig, key), 77)
 
-    assert "demands a signature, and there is no cosign to verify it on n1 — install cosign 2.5 or newer" in said
-    assert "VERLJOB_COSIGN=its absolute path in the profile" in said
+    assert "demands a signature, and there is no cosign to verify it on n1 — install cosign 2.5 or newer" in line
+    assert "VERLJOB_COSIGN=its absolute path in the profile" in line
 
 
 def test_the_profile_sets_the_path_of_cosign(rig: Rig, key: Path) -> None:
@@ -308,7 +308,7 @@ def test_the_profile_sets_the_path_of_cosign(rig: Rig, key: Path) -> None:
 def test_an_export_does_not_replace_a_profiles_requirement(rig: Rig, key: Path, mine: str) -> None:
     profile = rig.work / "site.env"
     profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_REQUIRE_SIGNATURE=/second.pub\n")
-    says(rig, "unsigned")
+    let_cosign_answer(rig, "unsigned")
 
     done = launch(rig, key, VERLJOB_PROFILE=str(profile), VERLJOB_REQUIRE_SIGNATURE=mine)
 
@@ -318,7 +318,7 @@ def test_an_export_does_not_replace_a_profiles_requirement(rig: Rig, key: Path, 
 def test_a_file_named_like_the_image_is_ignored(rig: Rig, key: Path) -> None:
     for name in (f"{NAME}@{DIGEST}", f"{NAME}:1"):
         (rig.work / name).parent.mkdir(parents=True, exist_ok=True)
-        (rig.work / name).write_text("somebody else's archive")
+        (rig.work / name).write_text("another archive")
     rig.fake("registry", f"{NAME}@{DIGEST}\n{NAME}:1\n")
 
     for demand in (str(key), ""):
@@ -328,7 +328,7 @@ def test_a_file_named_like_the_image_is_ignored(rig: Rig, key: Path) -> None:
 
 
 def test_a_node_refuses_an_image_with_another_digest(rig: Rig, key: Path) -> None:
-    # What the node has under that digest's name is another image, by what its engine says of that.
+    # The node has another image under the name of that digest, and its engine reports the other digest.
     rig.fake("images", f"{NAME}@{DIGEST}\tsha256:evil\n")
     wrong = (
         (rig.root / "bin" / "docker")

@@ -1,4 +1,4 @@
-"""What `invoke job.check` runs, and where it ends."""
+"""`invoke job.check`: the command that it runs, and its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOB = check.Job("demo_cpu", ["trainer.total_epochs=2"], 2, 1, "", 80, 0, 0)
 
 @pytest.fixture
 def docker(tmp_path: Path) -> Path:
-    """A docker that writes down its words and ends with the code that stands in a file beside it."""
+    """A docker that records its arguments and exits with the code in a file beside it."""
     fake = tmp_path / "docker"
     fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/argv\nexit "$(cat {tmp_path}/code)"\n')
     fake.chmod(0o755)
@@ -29,7 +29,7 @@ def environ(docker: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "VERLJOB_DOCKER": str(docker), "HF_HOME": "/none", **more}
 
 
-def words(docker: Path) -> list[str]:
+def arguments_of(docker: Path) -> list[str]:
     return (docker.parent / "argv").read_text().splitlines()
 
 
@@ -37,7 +37,7 @@ def test_the_container_gets_recipe_flags_and_overrides(docker: Path, tmp_path: P
     (tmp_path / "model").mkdir()
     given = environ(docker, VERLJOB_MODEL=str(tmp_path / "model"), WANDB_API_KEY="a-secret", HF_TOKEN="hf_another")  # noqa: S106
     assert check.run(JOB, given) == 0
-    argv = words(docker)
+    argv = arguments_of(docker)
     image = argv.index("verl.cpu:latest")
     assert argv[:2] == ["run", "--rm"]
     assert argv[image + 1 : image + 4] == ["python3", "-m", "verl_node.configuration"]
@@ -63,9 +63,9 @@ def test_a_bare_environment_needs_no_container(tmp_path: Path) -> None:
     fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@" > {tmp_path}/argv\n')
     fake.chmod(0o755)
     assert check.run(JOB, {"VERLJOB_RUNTIME": "bare", "VERLJOB_IMAGE": str(tmp_path), "PATH": os.environ["PATH"]}) == 0
-    said = (tmp_path / "argv").read_text().splitlines()
-    assert said[0].endswith("/entrypoints")
-    assert said[1:3] == ["-m", "verl_node.configuration"]
+    lines = (tmp_path / "argv").read_text().splitlines()
+    assert lines[0].endswith("/entrypoints")
+    assert lines[1:3] == ["-m", "verl_node.configuration"]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_wrong_time_limit_or_recipe_is_reported() -> None:
 def test_print_passes_the_flag_to_the_image(docker: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert check.run(replace(JOB, only_print=True), environ(docker)) == 0
 
-    assert "--print" in words(docker)
+    assert "--print" in arguments_of(docker)
     assert capfd.readouterr().out == ""  # the command alone
 
 
 def test_a_recipes_platform_is_read_as_yaml(docker: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("platform: 'cuda'\n")
     check.run(replace(JOB, recipe=str(tmp_path / "mine.yaml")), environ(docker))
-    assert "verl.cuda:latest" in words(docker)
+    assert "verl.cuda:latest" in arguments_of(docker)
 
     (tmp_path / "mine.yaml").write_text("platform: [\n")
     with pytest.raises(CannotCheck, match="is not valid YAML"):

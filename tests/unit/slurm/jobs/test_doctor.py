@@ -16,7 +16,7 @@ from tests.support.paths import CHECKOUT
 
 @pytest.fixture
 def login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A login node with a Slurm that has an idle node."""
+    """A login node whose Slurm has an idle node."""
     (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'idle 2'\n")
     (tmp_path / "sinfo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
@@ -38,8 +38,8 @@ def test_failed_checks_return_69_and_json(
 
     assert doctor.check_host(["--json"]) == 69
 
-    told = json.loads(capfd.readouterr().out)
-    failed = {one["check"]: one for one in told["nodes"][0]["outcomes"] if one["severity"] == "fail"}
+    report = json.loads(capfd.readouterr().out)
+    failed = {one["check"]: one for one in report["nodes"][0]["outcomes"] if one["severity"] == "fail"}
     assert failed.keys() == {"login.slurm_answers", "login.files_that_are_named_exist"}
     assert "Unable to contact controller" in failed["login.slurm_answers"]["seen"]
 
@@ -57,10 +57,10 @@ def test_verljob_checks_applies_to_login_checks_and_accepts_names_of_others(
 def test_show_env_prints_variables_and_reasons(login: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert doctor.check_host(["--show-env"]) == 0
 
-    said = capfd.readouterr().out
-    assert "NCCL_SOCKET_IFNAME==" in said
-    assert "by which this node and the head reach each other" in said
-    assert "NCCL_IB_HCA" in said
+    output = capfd.readouterr().out
+    assert "NCCL_SOCKET_IFNAME==" in output
+    assert "by which this node and the head reach each other" in output
+    assert "NCCL_IB_HCA" in output
 
 
 def test_exclude_bad_prints_the_bad_nodes_of_the_last_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

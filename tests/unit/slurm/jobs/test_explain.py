@@ -1,4 +1,4 @@
-"""invoke job.explain: a job's number, a log or a folder becomes what verl_node reads."""
+"""`invoke job.explain` finds the files of a job by its number, a log or a folder."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def run_dir(folder: Path) -> Path:
 def test_a_job_is_found_by_number_in_its_submit_folder(tmp_path: Path) -> None:
     run_dir(tmp_path / "verljob" / "4711" / "attempt-2")
 
-    told = json.loads(explain.explain("4711", folder=tmp_path, as_json=True))
+    explanation = json.loads(explain.explain("4711", folder=tmp_path, as_json=True))
 
-    assert (told["class"], told["host"]) == ("data", "n1")
-    assert told["file"].endswith("attempt-2/nodes/0-n1/node.log")
+    assert (explanation["class"], explanation["host"]) == ("data", "n1")
+    assert explanation["file"].endswith("attempt-2/nodes/0-n1/node.log")
 
 
 def test_a_given_run_directory_is_found_by_the_jobs_output(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_the_output_has_no_control_characters(tmp_path: Path) -> None:
     log.write_text(f"\x1b]52;c;aGk=\x07{FAILURE.rstrip()} \u009b2J\u202e\x1b[31mred\x1b[0m\n", encoding="utf-8")
 
     for as_json in (False, True):
-        told = explain.explain(str(log), folder=tmp_path, as_json=as_json)
-        assert "Disk quota exceeded: 'x' red" in told
-        assert not set("\x1b\x07\x9b\u202e") & set(told)
-        assert "u001b" not in told
+        explanation = explain.explain(str(log), folder=tmp_path, as_json=as_json)
+        assert "Disk quota exceeded: 'x' red" in explanation
+        assert not set("\x1b\x07\x9b\u202e") & set(explanation)
+        assert "u001b" not in explanation
 
 
 class FakeSlurm:
-    """Executables of Slurm on PATH, which answer what a test says."""
+    """Executables of Slurm on PATH, with the output of a test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ QUIET = "training begins\nthe widget could not be opened\n"
 
 
 @pytest.mark.parametrize(
-    ("scontrol", "sacct", "told"),
+    ("scontrol", "sacct", "failure"),
     [
         ("   JobState=FAILED Reason=NonZeroExitCode", "", "unknown: "),
         ("   JobState=COMPLETED Reason=None", "FAILED", "none: "),
@@ -108,13 +108,13 @@ QUIET = "training begins\nthe widget could not be opened\n"
     ],
 )
 def test_a_job_that_failed_for_slurm_has_a_failure(
-    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, told: str
+    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, failure: str
 ) -> None:
     slurm.answers("scontrol", scontrol)
     slurm.answers("sacct", sacct)
     (tmp_path / "slurm-verl-12.out").write_text(QUIET)
 
-    assert f"first failure {told}" in explain.explain("12", folder=tmp_path)
+    assert f"first failure {failure}" in explain.explain("12", folder=tmp_path)
 
 
 def test_failed_forces_an_explanation_of_a_log(tmp_path: Path) -> None:

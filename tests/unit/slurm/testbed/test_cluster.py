@@ -1,4 +1,4 @@
-"""A job is read from one line of scontrol, recorded from Slurm 22.05."""
+"""Parser of a job's record, with a line of Slurm 22.05."""
 
 from __future__ import annotations
 

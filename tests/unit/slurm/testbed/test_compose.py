@@ -1,4 +1,4 @@
-"""The rehearsal cluster's own commands, with the two Composes that there are."""
+"""Commands of the rehearsal cluster, with both versions of Compose."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def test_images_are_stored_in_memory_only_if_enough_is_left_for_training(
 
 def test_available_memory_is_read_from_meminfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compose, "MEMINFO", tmp_path / "meminfo")
-    nothing_told = compose.available_gib()
+    without_meminfo = compose.available_gib()
     (tmp_path / "meminfo").write_text("MemTotal:       25165824 kB\nMemAvailable:   20971520 kB\n")
 
-    assert (nothing_told, compose.available_gib()) == (0.0, 20.0)
+    assert (without_meminfo, compose.available_gib()) == (0.0, 20.0)
 
 
 def test_no_node_is_privileged() -> None:
