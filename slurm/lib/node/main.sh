@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
-# node.sh: its log, its exit, and the cleanup after it was killed.
+# node.sh: its log, its exit with the node's verdict, and the cleanup after it was killed.
 # Sets: ENDING, NODE_FOLDER, NODE_LOG_WRITER.
 # Descriptors: 3 srun's stderr, for the verdict; 1 node.log and the output.
 
@@ -7,7 +7,7 @@ for name in \
     common/{log,ownership,verdict,process,env_table,ports} \
     runtime/runtime \
     node/spec/{devices,resources,mounts,environment,container_spec} \
-    node/{signed_image,image,scratch,secrets,container,outcome,host_check}; do
+    node/{signed_image,image,scratch,secrets,container,host_check}; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -71,7 +71,8 @@ node::_end() {
     container::remove
     image::release_pull_slot
     [[ -z $NODE_FOLDER ]] || rm -f -- "$NODE_FOLDER/bringing"
-    outcome::judge "$code"
+    node::_set_verdict "$code"
+    node::_replace_launch
     [[ -z $NODE_FOLDER ]] || verdict::write "$NODE_FOLDER/verdict" || log::warn "the verdict could not be written to $NODE_FOLDER"
     verdict::send "$SLURM_NODEID-$HOST" >&3
     [[ -z ${LOCAL:-} ]] || scratch::save_ray_logs "$NODE_FOLDER/ray"
@@ -82,6 +83,53 @@ node::_end() {
     # A worker that exits with the head's code would make Slurm kill the head.
     [[ ${VERDICT[host]} == "$HOST" || $code != 0 ]] || exit 0
     exit "${VERDICT[code]}"
+}
+
+# usage: node::_set_verdict CODE
+# Sets VERDICT to that of verl_node, of a failed command of this script, or of the end of the container.
+node::_set_verdict() {
+    if node::_read_verdict; then
+        [[ ${VERDICT[origin]} != signal || -n $ENDING || ${VERDICT[host]} != "$HOST" ]] || node::_set_outside
+    elif [[ -n ${VERDICT[code]:-} ]]; then
+        return 0
+    elif [[ -n $ENDING ]]; then
+        verdict::set 143 signal "ended by a signal from outside" "see another node's verdict, scancel or the time limit"
+    elif [[ -n ${LEASE_LOST:-} || ($1 == 125 && -n ${LEASE_SILENCE:-}) ]]; then
+        node::_set_outside # 125 after a heartbeat: a client that loses its engine exits as if it had not started
+    elif [[ -n ${CONTAINER_CLIENT:-} ]]; then
+        container::verdict "$1"
+    else
+        verdict::set 69 self "node.sh stopped with $1 at ${NODE_FAILED_AT:-an unknown line}" "see $NODE_FOLDER/node.log"
+    fi
+}
+
+# The container got a signal and this script did not, or the lease ended with the client or its engine.
+node::_set_outside() {
+    if [[ -n ${LEASE_LOST:-} ]]; then
+        verdict::set 76 self "$LEASE_LOST" "see $NODE_FOLDER/node.log and the engine's log"
+    else
+        verdict::set 76 outside "the container on $HOST was ended from outside: manually, or with its client or engine" \
+            "see $NODE_FOLDER/node.log"
+    fi
+}
+
+# Reads verl_node's verdict, from the run directory if the node-local disk was full; returns 1 without one.
+node::_read_verdict() {
+    local file
+    [[ -n ${CONTAINER_CLIENT:-} ]] || return 1
+    for file in "$LOCAL/out/verdict" "$NODE_FOLDER/verdict"; do
+        ! ownership::is_file "$file" || { verdict::read "$file" && return 0; }
+    done
+    return 1
+}
+
+# On the head, writes result.json if launch.sh was killed.
+node::_replace_launch() {
+    local -a nodes
+    [[ $SLURM_NODEID == 0 && -n $ENDING && -n ${VERLJOB_LAUNCH_PID:-} && ! -e /proc/$VERLJOB_LAUNCH_PID ]] || return 0
+    verdict::set 143 signal "launch.sh was killed on $HOST" "find the sender of SIGKILL, and check the node's memory"
+    IFS=, read -r -a nodes <<< "$VERLJOB_NODELIST_HOSTS"
+    verdict::write_result "$VERLJOB_RUN_DIR/result.json" "$VERLJOB_ATTEMPT" "${nodes[@]}"
 }
 
 # For srun::sweep: cleans up after a killed node.sh.
