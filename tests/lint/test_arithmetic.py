@@ -1,4 +1,4 @@
-"""In shell arithmetic stand only values that were matched as digits or made by ourselves: others may be code."""
+"""Shell arithmetic uses only values that were matched as digits or computed: any other may contain code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.lint.arithmetic import Shell
 from tests.lint.test_sources import CHECKOUT, is_shell, sources
 
 NODE, LAUNCH = "slurm/node.sh _main", "slurm/lib/launch/main.sh launch::_export_settings"
-# What one function matches before others count with it. launch.sh matches what it counts with itself, and every node
-# what comes to it by the environment.
+# Values that one function matches before others compute with them: of launch.sh, and on every node those that it gets by
+# the environment.
 MATCHED = {
     "SLURM_NODEID": [NODE],
     "SLURM_MEM_PER_NODE": [NODE],
@@ -22,7 +22,7 @@ MATCHED = {
     "VERLJOB_STALL_S": [LAUNCH],
     "VERLJOB_PULLS": [NODE, LAUNCH],
     "VERLJOB_PULL_TIMEOUT_S": [NODE, LAUNCH],
-    "VERLJOB_PORTS": ["slurm/lib/common/ports.sh ports::read_range"],  # which goes before each reservation
+    "VERLJOB_PORTS": ["slurm/lib/common/ports.sh ports::read_range"],  # which is called before each reservation
     "VERLJOB_ATTEMPTS": ["slurm/lib/launch/requeue.sh requeue::begin"],
     "VERLJOB_SAVE_TIMEOUT_S": ["slurm/lib/launch/requeue.sh requeue::begin"],
     "SBATCH_CPUS_PER_TASK": ["slurm/lib/launch/allocation.sh allocation::simulate"],
@@ -40,7 +40,7 @@ def found(text: str, **elsewhere: list[str]) -> set[str]:
     return {finding.name for finding in Shell({"slurm/a.sh": text}, elsewhere).findings()}
 
 
-# The ones that were found by hand, as they stood.
+# Mistakes that were found in review.
 PORTS = """
 ports::_is_free() {
     local port file name
@@ -51,7 +51,7 @@ ports::_is_free() {
 }
 ports::reserve() { ports::_is_free 1 2; }
 """
-HEAR = """
+REPORTS = """
 srun::_read_reports() {
     local id code
     while read -t 0 -u 4; do
@@ -60,7 +60,7 @@ srun::_read_reports() {
     done
 }
 """
-TAKES = """
+SUBSCRIPT = """
 f() {
     local fields
     IFS=, read -r -a fields <<< "$2"
@@ -70,7 +70,7 @@ f() {
 """
 
 
-@pytest.mark.parametrize(("text", "names"), [(PORTS, {"name"}), (HEAR, {"code"}), (TAKES, {"id"})])
+@pytest.mark.parametrize(("text", "names"), [(PORTS, {"name"}), (REPORTS, {"code"}), (SUBSCRIPT, {"id"})])
 def test_known_mistakes_are_found(text: str, names: set[str]) -> None:
     assert found(text) == names
 

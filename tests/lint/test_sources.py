@@ -75,7 +75,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile_of_a_bundle(variant: str, tmp_
 
 
 def test_workflows_pin_actions_by_commit() -> None:
-    # A tag of an action can be moved; the version stands beside the commit for whoever reads it.
+    # The tag of an action can be moved; the version beside the commit is for readers.
     workflows = [*(CHECKOUT / ".github/workflows").glob("*.y*ml")]
     used = [line.strip() for path in workflows for line in path.read_text().splitlines() if "uses:" in line]
 
@@ -88,7 +88,7 @@ CALLED = re.compile(r"(?<![\w:'\"{])(\w+::[a-z_]\w*)(?![\w:(])")
 
 
 def test_every_called_function_of_a_library_is_defined() -> None:
-    """shellcheck reads each file alone; a function that is missing would be found by the job that needs it."""
+    """shellcheck reads each file separately, so a missing function would only fail in a job."""
     texts = [path.read_text() for path in (CHECKOUT / "slurm").rglob("*.sh")]
     code = "\n".join(
         line.partition(" # ")[0] for text in texts for line in text.splitlines() if line.strip()[:1] != "#"
