@@ -1,8 +1,8 @@
 """Lint for shell arithmetic, in which bash runs code in a subscript: only numbers may be used.
 
 Traces the value of each name in arithmetic: it was matched as digits earlier in the same function, or it consists of
-numbers only. A name that cannot be traced is a finding. This is not a proof: the lint does not check that a failed match
-also ends the function.
+numbers only. A name that cannot be traced is a finding. This is not a proof: the lint does not check that a failed
+match also ends the function.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from tests.lint.arithmetic import Shell
 from tests.lint.test_sources import CHECKOUT, is_shell, sources
 
 NODE, LAUNCH = "slurm/node.sh _main", "slurm/lib/launch/main.sh launch::_export_settings"
-# Values that one function matches before others compute with them: of launch.sh, and on every node those that it gets by
-# the environment.
+# Values that one function matches before others compute with them: launch.sh its own, and every node those of its
+# environment.
 MATCHED = {
     "SLURM_NODEID": [NODE],
     "SLURM_MEM_PER_NODE": [NODE],
