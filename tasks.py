@@ -15,8 +15,7 @@ from invoke import Collection, Context, Exit, Task, task
 
 from images import tasks as image_tasks
 from images.builds import build_all, site_settings
-from images.builds.build import build
-from images.builds.build_request import BuildRequest
+from images.builds.build import BuildRequest, build, show_plan
 from images.builds.site import Site
 from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
@@ -24,6 +23,7 @@ from images.context import render
 from images.errors import ImageError
 from images.host import paths
 from images.registry.push import Push
+from images.report import progress as displays
 from images.tasks import testbed_base
 from slurm import testbed
 from slurm.errors import SlurmError
@@ -57,7 +57,7 @@ def demo(_: Context) -> None:
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
     say(f"build      {tags[0]}")
-    build(variant, Site.here(), tags)
+    build(BuildRequest(variant, tags), Site.read())
     code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=say)
     raise Exit(code=code)
 
@@ -126,16 +126,20 @@ def build_image(
     flags = {name: str(value) for name, value in locals().items() if name in site_settings.FLAGS}
     if anyway:
         print("--anyway is called --force now.", file=sys.stderr, flush=True)
-    here = Site.here(site, **flags)
-    how: dict[str, Any] = {"force": force or anyway, "reproducible": reproducible, "progress": progress}
+    settings, force = Site.read(site, **flags), force or anyway
+    single = {"variant": variant, "rollout": rollout, "tag": tag, "base": base, "verl": verl, "bundle": bundle}
     if all:
-        build_all.refuse_alone(
-            variant=variant, rollout=rollout, tag=tag, verl=verl, base=base, bundle=bundle, dry_run=dry_run
-        )
-        _build_all(platform, here, jobs=jobs, **how)
-    asked: dict[str, Any] = {"tag": tag, "verl": verl, "editable": editable, "bundle": bundle}
-    order = BuildRequest.from_flags(platform, variant, rollout, here, **asked)
-    say(order.plan(here, from_base=base) if dry_run else order.build(here, from_base=base, **how))
+        build_all.refuse_single_image_flags(**single, dry_run=dry_run)
+        _build_all(platform, settings, jobs=jobs, force=force, reproducible=reproducible, progress=progress)
+    request = BuildRequest.from_flags(
+        settings, platform=platform, editable=editable, reproducible=reproducible, **single
+    )
+    if dry_run:
+        say(show_plan(request, settings))
+        return
+    with displays.choose(progress, request.tags[:1]) as display:
+        image_id = build(request, settings, force=force, progress=display)
+    say(image_id)
 
 
 def _build_all(platform: str, site: Site, **settings: Any) -> NoReturn:

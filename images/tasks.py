@@ -1,4 +1,4 @@
-"""Tasks `image.*`: variants, pins, files and statements of images."""
+"""Tasks `image.*`: variants, pins, files, SBOM and provenance of images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from invoke import Collection, Context, task
 
-from images.builds import make_bundle as bundles
+from images.builds import bundle as bundles
 from images.builds import prune, site_settings
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
@@ -19,31 +19,31 @@ from images.pins import locks
 from images.pins import pins as all_pins
 
 
-@task(name="list", help={"space": "an image: what takes its space"})
+@task(name="list", help={"space": "an image: show its disk use by layer and package"})
 def show_images(_: Context, space: str = "") -> None:
-    """Show the variants with their pins, and what is built here."""
+    """Show the variants with their pins and images."""
     print(table.space(space) if space else table.table(Catalog.read()), flush=True)
 
 
-@task(name="site", help={"site": "a site file in place of the one that VERLJOB_SITE names"})
+@task(name="site", help={"site": "site file, default $VERLJOB_SITE"})
 def show_site(_: Context, site: str = "") -> None:
-    """Show what this place has of its own, and who says so: flags of `build`, the environment, the site file."""
+    """Show the site settings and where each is set: flags of `build`, environment, site file."""
     found = site_settings.settings(site)
     site_settings.refuse_missing(found)
     print(site_settings.table(found), flush=True)
 
 
-@task(name="lock", help={"variant": "one variant; all of them without it"})
+@task(name="lock", help={"variant": "one variant, default all"})
 def lock_variant(_: Context, variant: str = "") -> None:
-    """Resolve again what the packages of a variant, or of all, pull, after a pin changed; needs a package index."""
+    """Resolve the dependencies of a variant's packages again after a pin changed; needs a package index."""
     catalog = Catalog.read()
     chosen = [locks.write(catalog.find(variant=variant))] if variant else locks.write_all(catalog)
     print("\n".join(map(str, chosen)), flush=True)
 
 
-@task(name="pins", help={"check": "read files alone", "update": "ask indexes, registries and mirrors again"})
+@task(name="pins", help={"check": "only read files", "update": "query indexes, registries and mirrors again"})
 def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
-    """Tell what is pinned and what is not known yet; 1 where something should be and is not."""
+    """Show what is pinned and what is not known yet; exits with 1 if a required pin is missing."""
     catalog = Catalog.read()
     for line in all_pins.update(catalog) if update else ():
         print(line, flush=True)
@@ -55,21 +55,21 @@ def show_pins(_: Context, check: bool = False, update: bool = False) -> None:
 @task(
     name="bundle",
     help={
-        "output": "an empty folder, or a new one",
+        "output": "an empty or a new folder",
         "base": "another base, such as a mirror's copy",
-        "site": "a site file in place of the one that VERLJOB_SITE names",
+        "site": "site file, default $VERLJOB_SITE",
     },
 )
 def make_bundle(_: Context, *, variant: str, output: str, base: str = "", site: str = "") -> None:
-    """Write all that the build of a variant downloads into a folder, for `build --bundle` where there is no network."""
-    chosen, here = Catalog.read().find(variant=variant), Site.here(site)
-    print(str(bundles.make(chosen, here, Path(output), from_base=base)), flush=True)
+    """Write all downloads of a variant's build into a folder, for `build --bundle` without a network."""
+    chosen = Catalog.read().find(variant=variant)
+    print(str(bundles.make(chosen, Site.read(site), Path(output), base=base)), flush=True)
 
 
-@task(name="diff", help={"output": "a file for all of it, as JSON where it ends so"})
+@task(name="diff", help={"output": "file for all differences; JSON if its name ends in .json"})
 def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
-    """Show what differs between two images of this machine: packages, files, sizes."""
-    found = diff.between(a, b)
+    """Show the differences between two local images: packages, files, sizes."""
+    found = diff.compare(a, b)
     if output:
         diff.write(found, Path(output))
     print(diff.text(found), flush=True)
@@ -78,9 +78,9 @@ def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
 @task(
     name="export",
     help={
-        "format": "by comma: docker-archive, oci-archive, squashfs",
-        "image": "an image of this machine in place of what build names",
-        "output": "a folder in place of .build/export/VARIANT",
+        "format": "comma-separated: docker-archive, oci-archive, squashfs",
+        "image": "a local image, default the variant's",
+        "output": "folder, default .build/export/VARIANT",
     },
 )
 def export_image(
@@ -93,7 +93,7 @@ def export_image(
     image: str = "",
     output: str = "",
 ) -> None:
-    """Write an image as files that other tools take, and print their names."""
+    """Export an image to files, and print their names."""
     catalog = Catalog.read()
     chosen, formats = catalog.find(platform, variant, rollout), export.parse_formats(format)
     folder = Path(output) if output else paths.EXPORTS / chosen.name
@@ -101,32 +101,32 @@ def export_image(
         print(str(path), flush=True)
 
 
-@task(name="prune", help={"yes": "remove what is shown"})
+@task(name="prune", help={"yes": "remove them"})
 def prune_images(_: Context, yes: bool = False) -> None:
-    """Show images and build cache of this toolkit that nothing of the catalog names any more, or remove them."""
+    """Show, or remove, images and build cache of this toolkit that no variant of the catalog uses any more."""
     old = prune.find(Catalog.read())
-    print(prune.remove(old) if yes else prune.shown(old), flush=True)
+    print(prune.remove(old) if yes else prune.table(old), flush=True)
 
 
-@task(name="sbom", help={"image": "an image of this machine", "output": "a folder in place of .build/attestations"})
-def state_image(_: Context, image: str = "verl.cpu:latest", output: str = "") -> None:
-    """Write the SBOM of an image, and its provenance where it was built here, and print the files."""
+@task(name="sbom", help={"image": "a local image", "output": "folder, default .build/attestations"})
+def write_sbom(_: Context, image: str = "verl.cpu:latest", output: str = "") -> None:
+    """Write the SBOM of an image, and its provenance if this checkout built it, and print the files."""
     from images.provenance import attest as provenance_attest
 
     for path in provenance_attest.write(image, Path(output) if output else paths.ATTESTATIONS):
         print(str(path), flush=True)
 
 
-@task(name="verify", help={"image": "REGISTRY/NAME:TAG, or with @DIGEST", "key": "public key of who must have signed"})
+@task(name="verify", help={"image": "REGISTRY/NAME:TAG, or with @DIGEST", "key": "public key that must have signed it"})
 def verify_image(_: Context, image: str, key: str = "") -> None:
-    """Check what is stated of an image in its registry against what is in it; 1 and a sentence where it is not so."""
+    """Check the signature, SBOM and provenance of an image in its registry; exits with 1 if one is wrong."""
     from images.provenance import verify
 
     print(verify.verify(image, Path(key) if key else None), flush=True)
 
 
 def testbed_base() -> str:
-    """The Debian image of the rehearsal cluster; sets VERLJOB_DOCKER, so that all parts use one docker client."""
+    """Return the rehearsal cluster's Debian image; sets VERLJOB_DOCKER, so that all parts use one docker client."""
     os.environ["VERLJOB_DOCKER"] = client.choose().client
     return base_image.ensure()
 
@@ -140,6 +140,6 @@ namespace = Collection(
     compare_images,
     export_image,
     prune_images,
-    state_image,
+    write_sbom,
     verify_image,
 )

@@ -32,5 +32,5 @@ def cpu_image(docker_client: str) -> str:
     catalog = Catalog.read()
     variant = catalog.find("cpu")
     tags = catalog.names(variant)
-    build.build(variant, Site.here(), tags)
+    build.build(build.BuildRequest(variant, tags), Site.read())
     return tags[0]

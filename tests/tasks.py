@@ -8,7 +8,7 @@ import sys
 
 from invoke import Collection, Context, Exit, task
 
-from images.builds.build import build
+from images.builds.build import BuildRequest, build
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.host import paths
@@ -51,7 +51,7 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
     catalog = Catalog.read()
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
-    build(variant, Site.here(), tags)
+    build(BuildRequest(variant, tags), Site.read())
     failed = faults.run(tags[0], testbed_base(), only=only, runtime=runtime, rounds=rounds, say=print)
     raise Exit(code=min(failed, 1))
 

@@ -17,15 +17,16 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.images.edits import edit
-from bench.images.sides import NAME, ROOT, idle_base, plain, told, turns
+from bench.images.sides import CPU, NAME, ROOT, idle_base, plain, told, turns
 from bench.images.targets import NAMES, TARGETS
 from bench.images.together import together
 from images.contents import layer_sizes
+from images.context.context import BuildContext
+from images.context.plan import BuildPlan
 from images.engine.client import choose
 from images.engine.daemon import daemon, get
 from images.host.process import run
@@ -55,11 +56,13 @@ def reported(runs: int) -> None:
     image, known = get("verl.cpu:latest"), Path(tempfile.mkdtemp())
     below = get(image.attrs["Config"]["Labels"]["verljob.base.id"])
     text = (ROOT / "dockerfiles/rendered/cpu.Dockerfile").read_text()
-    facts: dict[str, Any] = {"engine": "", "ended": "", "seconds": 0, "dockerfile": text, "inputs": {}}
+    staged = BuildContext(Path(), text, {}, {})
+    plan = BuildPlan(CPU, ["bench"], choose(), "", below, staged, {}, {})
 
     def make() -> None:
         last = store.read("bench", known)
-        made = report.make("bench", image, below, BuildLog(), last=last, base_history=below.history(), **facts)
+        result = report.BuildResult(image, BuildLog(), 0)
+        made = report.make(plan, result, last=last, base_history=below.history(), ended="")
         store.write(made, known)
 
     def first() -> None:

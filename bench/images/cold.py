@@ -93,7 +93,7 @@ def fresh_base() -> str:
 
 
 def ours(reference: str, site: Site, _: Path) -> None:
-    build.build(CPU, site, [f"{NAME}:ours"], from_base=reference, progress=Progress())
+    build.build(build.BuildRequest(CPU, [f"{NAME}:ours"], reference), site, progress=Progress())
 
 
 def plain(reference: str, site: Site, private: Path) -> None:
@@ -104,7 +104,8 @@ def plain(reference: str, site: Site, private: Path) -> None:
 
 def lay_out(site: Site) -> None:
     """The context of the plain build: the wheel of torch, the lock and the toolkit, as ours are staged."""
-    staged = context.stage(CPU, base_image.ensure(), fetch.torch_of(CPU, site))
+    wheels = {f"wheelhouse/{wheel.name}": wheel for wheel in fetch.fetch_torch(CPU, site)}
+    staged = context.stage(CPU, base_image.ensure(), wheels).folder
     shutil.rmtree(FOLDER / "plain", ignore_errors=True)
     shutil.copytree(staged, FOLDER / "plain")
     (FOLDER / "plain" / "Dockerfile").write_text(PLAIN, encoding="utf-8")
@@ -137,7 +138,7 @@ def main() -> None:
     os.environ["VERLJOB_DOCKER"] = choose().client
     (FOLDER / "debian").mkdir(parents=True, exist_ok=True)
     download(FOLDER / "files")
-    lay_out(Site.here())
+    lay_out(Site.read())
     found: dict[str, list[float]] = {name: [] for name in given.only}
     for number in range(given.runs):
         for name in given.only[:: -1 if number % 2 else 1]:

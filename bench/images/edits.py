@@ -60,7 +60,8 @@ def edit(runs: int, checkout: Path | None) -> None:
             (folder / "Dockerfile").write_text(text.format(base=idle, runs=RUNS))
             shutil.copytree(verl, folder / "verl", symlinks=True)
         shutil.copytree(ROOT / "entrypoints", hand / "toolkit", ignore=shutil.ignore_patterns("__pycache__"))
-        variant, of = verl_source.chosen(CPU, str(verl), False, lambda _: {})
+        variant, source = verl_source.from_flags(CPU, str(verl), False, lambda _: {})
+        request = build.BuildRequest(variant, [f"{NAME}:call"], idle, verl=source)
 
         def edited() -> None:
             for each in (verl / "verl", hand / "verl/verl", theirs / "verl/verl"):
@@ -68,7 +69,7 @@ def edit(runs: int, checkout: Path | None) -> None:
                     file.write(f"# {time.time_ns()}\n")
 
         def ours() -> None:
-            build.build(variant, Site.here(), [f"{NAME}:call"], from_base=idle, verl=of, progress=Progress())
+            build.build(request, Site.read(), progress=Progress())
 
         command = [
             sys.executable,
@@ -111,9 +112,9 @@ class Spent:
         self.wholes: list[float] = []
         write = builder.BuildRecords.write
 
-        def timed(of: builder.BuildRecords, result: builder.BuildResult) -> str:
+        def timed(records: builder.BuildRecords, result: builder.BuildResult) -> str:
             begun = time.monotonic()
-            told = write(of, result)
+            told = write(records, result)
             self.after[-1] += time.monotonic() - begun
             return told
 

@@ -25,7 +25,7 @@ from images.builds import build, disk
 from images.builds.site import Site
 from images.engine import base_image
 from images.engine.client import choose
-from images.engine.daemon import daemon, get, storage
+from images.engine.daemon import daemon, data_root, get
 from images.host.process import run
 from images.report.progress import Progress
 
@@ -40,7 +40,7 @@ PERIOD_S = 0.1
 class Watch:
     """``with`` it, the fewest free bytes of a folder are looked for; then ``peak`` and ``left`` are what was taken."""
 
-    def __init__(self, folder: Path, free: disk.Free = disk.free_bytes) -> None:
+    def __init__(self, folder: Path, free: Callable[[Path], int] = disk.free_bytes) -> None:
         self._folder, self._free, self._over = folder, free, threading.Event()
         self._begun = self._least = free(folder)
         self._thread = threading.Thread(target=self._look)
@@ -74,7 +74,7 @@ def stand_in() -> str:
 
 def told(what: str, make: Callable[[], str], below: str, reckoned: float = 0.0) -> None:
     """A line: the most, what is left, the image's layers above its base, and the most over them."""
-    with Watch(storage()) as seen:
+    with Watch(data_root()) as seen:
         name = make()
     layers = get(name).attrs["Size"] - get(below).attrs["Size"]
     more = f", reckoned {reckoned / MB:.0f} MB, {reckoned / seen.peak:.2f} of the most" if reckoned else ""
@@ -95,10 +95,10 @@ def main() -> None:
         below, name = fresh_base(), f"{NAME}:peak-real"
 
         def real() -> str:
-            build.build(CPU, Site.here(), [name], from_base=below, progress=Progress())
+            build.build(build.BuildRequest(CPU, [name], below), Site.read(), progress=Progress())
             return name
 
-        told("verl.cpu", real, below, disk.reckoned_bytes(CPU, name, disk.size(below)))
+        told("verl.cpu", real, below, disk.estimated_bytes(CPU, name, disk.size(below)))
     for image in [*daemon().images.list(NAME), *daemon().images.list("verljob-bench-cold")]:
         for tag in image.tags:
             daemon().images.remove(tag)

@@ -19,8 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from images.contents import filesystem
-from images.contents.tree import differences
+from images.contents import diff, filesystem
 from images.engine.client import choose
 from images.engine.daemon import daemon
 
@@ -51,7 +50,7 @@ def build(side: str, folder: Path) -> None:
     print(f"{side}: {daemon().images.get(f'{NAME}:{side}').id}, {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def compare(folder: Path) -> int:
+def compare() -> int:
     """0 where both have one ID, else 1, with the paths that differ."""
     one, two = (daemon().images.get(f"{NAME}:{side}") for side in SIDES)
     if one.id == two.id:
@@ -59,15 +58,10 @@ def compare(folder: Path) -> int:
             f"the same image: {one.id}, {len(one.attrs['RootFS']['Layers'])} layers, {one.attrs['Size'] / 1e9:.2f} GB"
         )
         return 0
-    trees = []
-    for image in (one, two):
-        archive = folder / "saved.tar"
-        with archive.open("wb") as file:
-            for chunk in image.save():
-                file.write(chunk)
-        trees.append(filesystem.of_archive(archive))
-        archive.unlink()
-    found = differences(*trees)
+    trees = [filesystem.read_image(image) for image in (one, two)]
+    found = [
+        f"{each.what}: {each.before or 'missing'} | {each.after or 'missing'}" for each in diff.file_changes(*trees)
+    ]
     print(f"two images: {one.id}, {two.id}; {len(found)} of {len(trees[0])} paths differ")
     print("\n".join(found[:TOLD]))
     return 1
@@ -84,7 +78,7 @@ def main() -> int:
         for side in given.sides:
             if side != "compare":
                 build(side, folder)
-        return compare(folder) if "compare" in given.sides else 0
+        return compare() if "compare" in given.sides else 0
 
 
 if __name__ == "__main__":

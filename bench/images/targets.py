@@ -23,7 +23,7 @@ def main(base_reference: str) -> None:
     catalog = Catalog.read()
     cpu = catalog.find("cpu")
     variants = [replace(cpu, name=name, base=base_reference, base_made="") for name in NAMES]
-    outcomes = tasks.build_all.build_all(variants, Site.here(), catalog, progress="quiet")
+    outcomes = tasks.build_all.build_all(variants, Site.read(), catalog, progress="quiet")
     tasks.say(tasks.build_all.summary(outcomes))
 
 

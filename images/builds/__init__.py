@@ -1,1 +1,1 @@
-"""One build, many builds, bundles; disk space and the site's settings."""
+"""One build, `--all`, bundles, disk space, prune, site settings."""

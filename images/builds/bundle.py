@@ -1,39 +1,45 @@
-"""Bundles: one folder with all downloads of a build, and the build from it.
+"""Bundles: one folder with all downloads of a build, for a build without a network.
 
-``bundle.json`` names every file with its sha256, so that one that was damaged on the way is told before a build starts.
+``bundle.json`` names every file with its sha256, so a file that was damaged on the way is found before a build starts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from images.builds import disk, fetch
+from images.builds.site import Site
+from images.catalog.compatibility import refuse_impossible
 from images.catalog.variant import Variant
 from images.context import context, render
 from images.engine.base_image import present
-from images.engine.client import Engine
-from images.engine.daemon import daemon
+from images.engine.client import Engine, choose
+from images.engine.daemon import daemon, get
 from images.errors import BundleBroken
 from images.host import digests
-from images.host.process import run
+from images.host.locking import exclusive
+from images.host.process import run, stream
 from images.pins import apt, locks, torch_wheels
 
 MANIFEST = "bundle.json"
 FORMAT = 1
-BASE, WHEELS, DEBS, GIT = "base.tar", "wheels", "debs", "git"  # what lies in it
-PLACES = {WHEELS: "wheelhouse", DEBS: "debs", GIT: "git"}  # and where a context has it
-ALIAS = "verljob-bundle-base"  # a base's name in the archive: to load it moves no tag of this machine
-NAMED = 5  # of what is wrong, by name
+BASE, WHEELS, DEBS, GIT = "base.tar", "wheels", "debs", "git"  # content of a bundle
+CONTEXT_FOLDERS = {WHEELS: "wheelhouse", DEBS: "debs", GIT: "git"}  # its folders in a build context
+ALIAS = "verljob-bundle-base"  # name of the base in the archive: loading it moves no tag of the engine
+MAX_NAMED = 5  # bad files that a message names
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What bundle.json says; ``inputs`` are what the catalog, the templates and the lock were."""
+    """The content of bundle.json; ``inputs`` are digests of the catalog, templates and lock that it was made from."""
 
     folder: Path
     variant: str
@@ -43,92 +49,140 @@ class Bundle:
 
     @classmethod
     def read(cls, folder: Path) -> Bundle:
-        """A bundle whose files are all there and as they were written; BundleBroken names those that are not."""
+        """Read a bundle and check all its files; BundleBroken names those that are missing or differ."""
         try:
-            told: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            content: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         except (OSError, ValueError) as unreadable:
             raise BundleBroken(
-                f"{folder / MANIFEST} cannot be read: {unreadable}; {folder} is no bundle"
+                f"{folder / MANIFEST} cannot be read: {unreadable}; {folder} is not a bundle"
             ) from unreadable
-        if told.pop("format", None) != FORMAT:
-            raise BundleBroken(f"{folder / MANIFEST} is of another format than {FORMAT}: make it with this checkout")
-        bundle = cls(folder=folder, **told)
-        if wrong := bundle._wrong():
-            more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-            raise BundleBroken(f"{folder}: {'; '.join(wrong[:NAMED])}{more}. Copy the bundle again, or make it anew.")
+        if content.pop("format", None) != FORMAT:
+            raise BundleBroken(f"{folder / MANIFEST} has another format than {FORMAT}: make it with this checkout")
+        bundle = cls(folder=folder, **content)
+        if bad := bundle._bad_files():
+            rest = f" and {len(bad) - MAX_NAMED} more" if len(bad) > MAX_NAMED else ""
+            raise BundleBroken(f"{folder}: {'; '.join(bad[:MAX_NAMED])}{rest}. Copy the bundle again, or remake it.")
         return bundle
 
     def write(self) -> Path:
-        """Leave bundle.json."""
-        told = {"format": FORMAT, **asdict(self), "folder": None}
-        del told["folder"]
+        """Write bundle.json."""
+        content = {"format": FORMAT, **asdict(self)}
+        del content["folder"]
         path = self.folder / MANIFEST
-        path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return path
 
-    def refuse_another(self, variant: Variant) -> None:
-        """BundleBroken where it was made for another variant, or from another catalog, template or lock."""
+    def refuse_unfit(self, variant: Variant, base: str = "") -> None:
+        """Raise BundleBroken if it was made for another variant, catalog, template or lock, or ``base`` is given."""
         if self.variant != variant.name:
             raise BundleBroken(f"{self.folder} is a bundle of {self.variant}, not of {variant.name}")
-        now = inputs(variant.released)
+        now = input_digests(variant.released)
         if changed := sorted(name for name in now if self.inputs.get(name) != now[name]):
             raise BundleBroken(
                 f"{self.folder} was made from another {' and '.join(changed)} of {variant.name} than this checkout "
-                f"has: use the checkout that made it, or `invoke image.bundle --variant {variant.name}` again"
+                f"has: use the checkout that made it, or run `invoke image.bundle --variant {variant.name}` again"
             )
+        if base:
+            raise BundleBroken(f"the bundle {self.folder} contains its base: leave out --base {base}")
 
-    @property
-    def base_bytes(self) -> int:
-        """What the base takes when it is loaded: its archive is not compressed."""
-        return (self.folder / BASE).stat().st_size
+    def load_base(self, variant: Variant, engine: Engine, *, last: str) -> fetch.Base:
+        """Load the base into the engine; DiskTooSmall if it would not fit.
 
-    def ready_base(self, engine: Engine) -> str:
-        """A reference by which the engine has the bundle's base: its own name, unless that is another image here."""
-        alias = f"{ALIAS}:{self.base['id'].rpartition(':')[2][:12]}"
-        if not present(self.base["id"]):
-            run([engine.client, "load", "--input", str(self.folder / BASE)])
-        image = daemon().images.get(self.base["id"])
+        Its reference is its name, unless that is another image in this engine. ``last`` is as for ``fetch_base``.
+        """
+        base_id, alias = self.base["id"], _alias(self.base["id"])
+        if not present(base_id):
+            archive = self.folder / BASE  # not compressed
+            disk.require_for_build(variant, last, archive_bytes=archive.stat().st_size)
+            run([engine.client, "load", "--input", str(archive)])
+        image = get(base_id)
         for reference in (self.base["reference"], alias):
             if not present(reference):
                 image.tag(reference)
-            if daemon().images.get(reference).id == self.base["id"]:
-                return reference
-        raise BundleBroken(f"{alias} is another image here than the bundle's base {self.base['id']}: remove that tag")
+            if get(reference).id == base_id:
+                return reference, image
+        raise BundleBroken(f"{alias} is another image than the bundle's base {base_id}: remove that tag")
 
-    def lay_out(self, staged: Path) -> None:
-        """Put wheels, packages and sources where the Dockerfile mounts them from."""
-        for name in self.files:
-            place, _, rest = name.partition("/")
-            if place in PLACES:
-                target = staged / PLACES[place] / rest
-                target.parent.mkdir(parents=True, exist_ok=True)
-                context.link(self.folder / name, target)
+    def context_files(self) -> dict[str, Path]:
+        """Return wheels, packages and sources by their path in a build context, where the Dockerfile mounts them."""
+        parts = {name: name.partition("/") for name in self.files}
+        return {
+            f"{CONTEXT_FOLDERS[top]}/{rest}": self.folder / name
+            for name, (top, _, rest) in parts.items()
+            if top in CONTEXT_FOLDERS
+        }
 
-    def _wrong(self) -> list[str]:
-        there = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()} - {MANIFEST}
-        missing = [f"{name} is missing" for name in sorted({*self.files} - there)]
-        strange = [f"{name} does not belong to it" for name in sorted(there - {*self.files})]
-        now = hashes(self.folder, sorted(there & {*self.files}))
-        return missing + strange + [f"{name} is damaged" for name in now if now[name] != self.files[name]]
+    def _bad_files(self) -> list[str]:
+        """One line per file that is missing, unknown or damaged."""
+        found = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()} - {MANIFEST}
+        missing = [f"{name} is missing" for name in sorted({*self.files} - found)]
+        unknown = [f"{name} is not part of it" for name in sorted(found - {*self.files})]
+        now = hashes(self.folder, sorted(found & {*self.files}))
+        return missing + unknown + [f"{name} is damaged" for name in now if now[name] != self.files[name]]
 
 
-def inputs(variant: Variant) -> dict[str, str]:
-    """What decides which files a build of this cell downloads, each as a hash."""
+def make(variant: Variant, site: Site, output: Path, *, base: str = "", lock: Path | None = None) -> Path:
+    """Fill the empty folder ``output`` and return its bundle.json.
+
+    The base image's own apt and pip download what the build would; their progress goes to standard error.
+    """
+    if output.exists() and any(output.iterdir()):
+        raise BundleBroken(f"{output} is not empty; pass an empty folder or a new one")
+    refuse_impossible(variant)
+    engine = choose()
+    reference, image = fetch.fetch_base(variant, engine, base, site)
+    with exclusive(variant.name):
+        folder = context.stage(variant, reference, {}, lock).folder
+        (folder / "Dockerfile").write_text(render.bundle(variant), encoding="utf-8")
+        shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
+        with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
+            arguments = ["--build-arg", f"BASE={reference}", *site.secrets(variant, Path(private)), str(folder)]
+            stream(engine.build_argv(arguments, output), engine.environment)
+    for wheel in fetch.fetch_torch(variant, site):
+        shutil.copy2(wheel, output / WHEELS / wheel.name)
+    fetch_sources(variant, site, output / GIT)
+    alias = _alias(image.id)
+    image.tag(alias)
+    run([engine.client, "save", "--output", str(output / BASE), alias])
+    daemon().images.remove(alias)
+    names = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
+    content = {"reference": reference.partition("@")[0], "id": image.id}
+    return Bundle(output, variant.name, input_digests(variant), content, hashes(output, names)).write()
+
+
+def fetch_sources(variant: Variant, site: Site, folder: Path) -> None:
+    """Make a bare repository with one commit for each package that is built from source."""
+    for name, new in variant.replaces.items():
+        repository = str(folder / f"{name}.git")
+        git = ["git", "-C", repository]
+        fetch_argv = [*git, "fetch", "--quiet", "--depth", "1", new.repository, new.commit]
+        run(["git", "init", "--quiet", "--bare", repository])
+        run([*git, "config", "uploadpack.allowAnySHA1InWant", "true"])
+        run(fetch_argv, site.git_environment(new.repository))
+        run([*git, "update-ref", "refs/heads/bundled", new.commit])
+
+
+def input_digests(variant: Variant) -> dict[str, str]:
+    """Digests of everything that decides which files a build of this variant downloads."""
     torch = variant.installs.get("torch", "")
-    apart = [
+    pinned = [
         torch_wheels.pinned(torch, variant.python, variant.machine) if torch else [],
         *map(asdict, variant.replaces.values()),
     ]
     tools = (render.TEMPLATES / "build-tools.txt").read_text(encoding="utf-8")
-    sources = json.dumps([render.bundle(variant), torch, apart, apt.text(variant), tools], sort_keys=True)
-    locked = locks.path(variant)
+    sources = json.dumps([render.bundle(variant), torch, pinned, apt.text(variant), tools], sort_keys=True)
+    lock = locks.path(variant)
     return {
         "set of sources": hashlib.sha256(sources.encode()).hexdigest(),
-        "lock": digests.sha256_file(locked) if locked.is_file() else "",
+        "lock": digests.sha256_file(lock) if lock.is_file() else "",
     }
 
 
 def hashes(folder: Path, names: list[str]) -> dict[str, str]:
-    """The sha256 of files below a folder; several are read at once."""
+    """Return the sha256 of files below a folder, read in parallel."""
     with ThreadPoolExecutor() as pool:
         return dict(zip(names, pool.map(lambda name: digests.sha256_file(folder / name), names)))
+
+
+def _alias(image_id: str) -> str:
+    return f"{ALIAS}:{image_id.rpartition(':')[2][:12]}"

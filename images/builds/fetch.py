@@ -1,11 +1,10 @@
-"""Fetches what a build needs from elsewhere: its base image and torch's wheel."""
+"""Fetches the inputs of a build that are not in this checkout: its base image and torch's wheel."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from images.builds import disk
-from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.variant import Variant
 from images.context import context
@@ -15,66 +14,58 @@ from images.engine.daemon import Inspected, get
 from images.errors import BaseUnreachable
 from images.pins import torch_wheels
 
-Base = tuple[str, Inspected]  # its reference on this machine, and the image
+Base = tuple[str, Inspected]  # its reference in the daemon, and the image
 
 
-def torch_of(variant: Variant, site: Site) -> list[Path]:
-    """The wheel of torch, where the base does not bring it."""
+def fetch_torch(variant: Variant, site: Site) -> list[Path]:
+    """Return the wheel of torch, downloaded if it is not cached; nothing if the base has torch."""
     if "torch" not in variant.installs:
         return []
-    cache = context.STAGED / "wheels"
+    version, cache = variant.installs["torch"], context.STAGED / "wheels"
     environment = site.pip_environment()
     return [
-        torch_wheels.torch_cpu(
-            variant.installs["torch"], variant.python, cache, site.wheelhouse, environment, machine=variant.machine
-        )
+        torch_wheels.torch_cpu(version, variant.python, cache, site.wheelhouse, environment, machine=variant.machine)
     ]
 
 
-def base_of(variant: Variant, engine: Engine, asked: str, site: Site) -> str:
-    """The reference of the base on this machine: ``asked``, else the catalog's; fetched where it is missing."""
-    if there := at_hand(variant, asked, site):
-        return there[0]
-    if variant.base_made and not asked:
-        return base_image.ensure(
-            site.mirrored(variant.base), variant.base_made, site.apt_mirror or variant.apt_mirror, engine
-        )
-    reference = asked or site.mirrored(variant.base_pinned)
+def fetch_base(variant: Variant, engine: Engine, base: str, site: Site, *, last: str = "") -> Base:
+    """Return the base (``base``, else the catalog's), pulled or made if the daemon does not have it.
+
+    Given ``last``, the tag of an earlier build, raise DiskTooSmall if base and build would not fit.
+    """
+    if local := local_base(variant, base, site):
+        return local
+    if last:
+        mirrored = (site.mirrored(variant.base_pinned), site.mirrored(variant.base))
+        known = base or base_image.first_present(*mirrored, variant.base, variant.base_made)
+        if not base_image.present(known):
+            disk.require_for_build(variant, last, pulled=known)
+    reference = _pull_base(variant, engine, base, site)
+    return reference, get(reference)
+
+
+def local_base(variant: Variant, base: str, site: Site) -> Base | None:
+    """Return the base if the daemon has it."""
+    if base:
+        references = [base]
+    elif variant.base_made:
+        references = [site.mirrored(variant.base), variant.base_made]
+    else:
+        references = [site.mirrored(variant.base_pinned)]
+    return next(((each, image) for each in references if (image := base_image.find(each))), None)
+
+
+def _pull_base(variant: Variant, engine: Engine, base: str, site: Site) -> str:
+    if variant.base_made and not base:
+        mirror = site.apt_mirror or variant.apt_mirror
+        return base_image.ensure(site.mirrored(variant.base), variant.base_made, mirror, engine)
+    reference = base or site.mirrored(variant.base_pinned)
     try:
         base_image.pull(engine, reference)
     except BaseUnreachable:
-        # One that was loaded from an archive has its tag and no digest.
-        if asked or not base_image.present(loaded := base_image.known(site.mirrored(variant.base), variant.base)):
+        # A base that was loaded from an archive has its tag and no digest.
+        loaded = base_image.first_present(site.mirrored(variant.base), variant.base)
+        if base or not base_image.present(loaded):
             raise
         return loaded
     return reference
-
-
-def at_hand(variant: Variant, asked: str, site: Site) -> Base | None:
-    """The base as ``base_of`` returns it, if nothing has to be fetched for it."""
-    made = [site.mirrored(variant.base), variant.base_made] if variant.base_made else []
-    for reference in [asked] if asked else made or [site.mirrored(variant.base_pinned)]:
-        if image := base_image.find(reference):
-            return reference, image
-    return None
-
-
-def fetch_base(variant: Variant, engine: Engine, asked: str, site: Site, *, last: str) -> Base:
-    """The base of a build, pulled or made where it is missing; DiskTooSmall where there is no room for it."""
-    if there := at_hand(variant, asked, site):
-        return there
-    wanted = asked or base_image.known(
-        site.mirrored(variant.base_pinned), site.mirrored(variant.base), variant.base, variant.base_made
-    )
-    if not base_image.present(wanted):
-        disk.for_build(variant, wanted, last)
-    reference = base_of(variant, engine, asked, site)
-    return reference, get(reference)
-
-
-def carried_base(bundle: Bundle, variant: Variant, engine: Engine, *, last: str) -> Base:
-    """The base of a bundle, loaded into the engine; DiskTooSmall where there is no room for it."""
-    if not base_image.present(bundle.base["id"]):
-        disk.for_build(variant, bundle.base["id"], last, loaded=bundle.base_bytes)
-    reference = bundle.ready_base(engine)
-    return reference, get(reference)

@@ -1,4 +1,4 @@
-"""Site settings of one build, passed as build secrets so that no layer has them."""
+"""Site settings of one build, passed as build secrets so that no layer contains them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from docker import auth
+from requests.utils import should_bypass_proxies
+
 from images.builds import site_settings
 from images.catalog.variant import Variant
 from images.errors import SiteError
 
 PYPI = "https://pypi.org/simple"
-LIBRARY = "library/"  # of Docker Hub: where an image without an owner lies
+LIBRARY = "library/"  # Docker Hub's owner of images without an owner
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,14 @@ class Site:
     ca: Path | None = None
     proxy: str | None = None
     no_proxy: str = ""
-    offline: bool = False  # all that a build needs is in its context: images/builds/bundle.py
+    offline: bool = False  # the context has all downloads: images/builds/bundle.py
 
     @classmethod
-    def here(cls, site: str = "", environment: Mapping[str, str] | None = None, /, **flags: str) -> Site:
-        """From flags, else the environment, else the site file; SiteError names what cannot be meant."""
-        told = site_settings.settings(site, environment, **flags)
-        site_settings.refuse_missing(told)
-        found = {name: each.value for name, each in told.items()}
+    def read(cls, site: str = "", environment: Mapping[str, str] | None = None, /, **flags: str) -> Site:
+        """Read flags, else the environment, else the site file; SiteError names a setting that is not valid."""
+        settings = site_settings.settings(site, environment, **flags)
+        site_settings.refuse_missing(settings)
+        found = {name: each.value for name, each in settings.items()}
         paths = {name: Path(found[name]) if name in found else None for name in ("wheelhouse", "ca")}
         return cls(
             base_mirror=found.get("base_mirror"),
@@ -46,31 +49,26 @@ class Site:
         )
 
     def mirrored(self, reference: str) -> str:
-        """Where this place has the image that is ``reference`` elsewhere."""
+        """Return the reference of an image in the site's mirror, if it has one."""
         if not self.base_mirror:
             return reference
-        from docker import auth  # which loads all of docker-py
-
         registry, path = auth.resolve_repository_name(reference)
         owner = LIBRARY if registry == auth.INDEX_NAME and "/" not in path else ""
         return f"{self.base_mirror.replace('{registry}', registry).rstrip('/')}/{owner}{path}"
 
     def proxy_to(self, url: str) -> str | None:
-        """The proxy on the way to ``url``, if there is one."""
-        if not self.proxy:
-            return None
-        from requests.utils import should_bypass_proxies
-
-        return None if should_bypass_proxies(url, self.no_proxy or None) else self.proxy
+        """Return the proxy for ``url``, or None."""
+        bypassed = not self.proxy or should_bypass_proxies(url, self.no_proxy or None)
+        return None if bypassed else self.proxy
 
     def pip_environment(self) -> dict[str, str]:
-        """What pip on this machine is told; a password stays out of its arguments."""
+        """Return the environment for pip on this host, which keeps passwords out of its arguments."""
         proxy = self.proxy_to(self.pip_index or PYPI)
-        told = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index, "PIP_PROXY": proxy}
-        return {name: str(value) for name, value in told.items() if value}
+        variables = {"PIP_CERT": self.ca, "PIP_INDEX_URL": self.pip_index, "PIP_PROXY": proxy}
+        return {name: str(value) for name, value in variables.items() if value}
 
     def secrets(self, variant: Variant, folder: Path) -> list[str]:
-        """Write pip's, apt's and git's configuration into ``folder``; the flags that hand them to the build."""
+        """Write the configuration of pip, apt and git into ``folder``; return the flags that mount it as secrets."""
         files = {"ca": self.ca} if self.ca else {}
         if sources := self._sources(variant):
             files["sources"] = _write(folder / "sources", sources)
@@ -80,34 +78,35 @@ class Site:
         return [word for name, path in files.items() for word in ("--secret", f"id={name},src={path}")]
 
     def git_environment(self, repository: str) -> dict[str, str]:
-        """What git on this machine is told on its way to ``repository``."""
-        told = {"GIT_SSL_CAINFO": self.ca, "https_proxy": self.proxy_to(repository)}
-        return {name: str(value) for name, value in told.items() if value}
+        """Return the environment for git on this host to reach ``repository``."""
+        variables = {"GIT_SSL_CAINFO": self.ca, "https_proxy": self.proxy_to(repository)}
+        return {name: str(value) for name, value in variables.items() if value}
 
     def _sources(self, variant: Variant) -> list[str]:
-        """apt's, where they are not the base's own."""
+        """apt's sources, if they replace those of the base."""
         if self.offline:
-            return ["deb [trusted=yes] copy:/debs ./"]  # copied as if fetched, to be checked: dockerfiles/apt.sh
+            # Copied like a download, so that it is checked: dockerfiles/apt.sh
+            return ["deb [trusted=yes] copy:/debs ./"]
         return [f"deb {self.apt_mirror} {suite}" for suite in variant.apt_suites] if self.apt_mirror else []
 
     def _pip(self) -> list[str]:
-        told = {"cert": self.ca and "/run/secrets/ca", "index-url": self.pip_index}
-        if self.pip_index and self.pip_index.startswith("http://"):  # pip ignores such an index unless it is told so
-            told["trusted-host"] = self.pip_index.partition("://")[2].partition("/")[0].rpartition("@")[2]
-        told["proxy"] = self.proxy_to(self.pip_index or PYPI)
+        options = {"cert": self.ca and "/run/secrets/ca", "index-url": self.pip_index}
+        if self.pip_index and self.pip_index.startswith("http://"):  # pip ignores such an index unless it is trusted
+            options["trusted-host"] = self.pip_index.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        options["proxy"] = self.proxy_to(self.pip_index or PYPI)
         if self.offline:
-            told |= {"no-index": "true", "find-links": "/wheelhouse"}
-        return ["[global]", "disable-pip-version-check = true", *(f"{k} = {v}" for k, v in told.items() if v)]
+            options |= {"no-index": "true", "find-links": "/wheelhouse"}
+        return ["[global]", "disable-pip-version-check = true", *(f"{k} = {v}" for k, v in options.items() if v)]
 
     def _apt(self, variant: Variant) -> list[str]:
-        told = {"APT::Keep-Downloaded-Packages": "true", "Acquire::Retries": "3"}
+        options = {"APT::Keep-Downloaded-Packages": "true", "Acquire::Retries": "3"}
         if self.ca:
-            told["Acquire::https::CAInfo"] = "/run/secrets/ca"
+            options["Acquire::https::CAInfo"] = "/run/secrets/ca"
         if self._sources(variant):
-            told |= {"Dir::Etc::SourceList": "/run/secrets/sources", "Dir::Etc::SourceParts": "-"}
+            options |= {"Dir::Etc::SourceList": "/run/secrets/sources", "Dir::Etc::SourceParts": "-"}
         if proxy := self.proxy_to(self.apt_mirror or variant.apt_mirror):
-            told |= {"Acquire::http::Proxy": proxy, "Acquire::https::Proxy": proxy}
-        return [f'{name} "{value}";' for name, value in told.items()]
+            options |= {"Acquire::http::Proxy": proxy, "Acquire::https::Proxy": proxy}
+        return [f'{name} "{value}";' for name, value in options.items()]
 
     def _git(self, variant: Variant) -> list[str]:
         lines = ["[http]", 'sslCAInfo = "/run/secrets/ca"'] if self.ca else []
@@ -120,13 +119,13 @@ class Site:
 
 
 def _with_password(name: str, found: Mapping[str, str]) -> str | None:
-    """The URL of a key with the password that its file holds."""
+    """Return the URL of a key with the password from its password file."""
     url, file = found.get(name), found.get(f"{name}_password_file")
     if not url or not file:
         return url
     parts = urlsplit(url)
     if not parts.username:
-        raise SiteError(f"{name}_password_file is {file}, but {name} names no user: write {parts.scheme}://USER@HOST…")
+        raise SiteError(f"{name}_password_file is {file}, but {name} has no user: write {parts.scheme}://USER@HOST…")
     password = Path(file).read_text(encoding="utf-8").strip()
     return parts._replace(netloc=f"{parts.username}:{quote(password, '')}@{parts.netloc.rpartition('@')[2]}").geturl()
 

@@ -1,1 +1,1 @@
-"""What an image holds: files, packages, layers."""
+"""Files, packages and layers of an image; differences of two images."""

@@ -1,7 +1,6 @@
 """Largest files and folders of each layer of an image.
 
-A layer never changes, so what was found in it is kept by its digest in ``.build/layers`` and a build looks only at the
-layers that it made.
+A layer never changes, so its sizes are cached by its digest in ``.build/layers``, and a build reads only new layers.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import json
 import os
 import threading
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,73 +23,69 @@ SHOWN = 20
 
 @dataclass
 class Folder:
-    """A folder of a layer with all that is below it."""
+    """A folder of a layer with everything below it."""
 
     size: int = 0
-    files: dict[str, int] = field(default_factory=dict)
-    folders: dict[str, Folder] = field(default_factory=dict)
+    children: dict[str, Folder | int] = field(default_factory=dict)
 
 
-def largest(image: Inspected, base_layers: int, known: Path = LAYER_SIZES) -> list[tuple[str, int]]:
-    """The SHOWN largest places of the layers above the base, with their bytes; none where storage is out of reach."""
-    folders = rootfs.layers(image)
+def largest(image: Inspected, base_layers: int, cache: Path = LAYER_SIZES) -> list[tuple[str, int]]:
+    """Return the SHOWN largest files and folders of the layers above the base, with their bytes.
+
+    Nothing, if this account cannot read the engine's storage.
+    """
+    folders = rootfs.layer_folders(image)
     digests = list(reversed(image.attrs["RootFS"]["Layers"]))
     own = len(digests) - base_layers
     found: list[tuple[str, int]] = []
     for folder, digest in list(zip(folders, digests))[:own]:
-        found += _of_layer(folder, known / f"{digest.partition(':')[2]}.json")
-    return heapq.nlargest(SHOWN, found, key=_size)
+        found += _largest_of_layer(folder, cache / f"{digest.partition(':')[2]}.json")
+    return heapq.nlargest(SHOWN, found, key=itemgetter(1))
 
 
-def opened(tree: Folder, places: int = SHOWN) -> list[tuple[str, int]]:
-    """Files and folders that together hold all of a tree: the largest folder is opened until there are ``places``."""
+def split(tree: Folder, parts: int = SHOWN) -> list[tuple[str, int]]:
+    """Split a tree into ``parts`` files and folders that do not overlap, by splitting the largest folder again."""
     heap: list[tuple[int, str, Any]] = [(-tree.size, "", tree)]
-    shut: list[tuple[str, int]] = []
-    while heap and len(heap) + len(shut) < places:
-        size, path, folder = heapq.heappop(heap)
-        if folder is None:
-            shut.append((path, -size))
-            continue
-        for name, each in folder.folders.items():
-            heapq.heappush(heap, (-each.size, f"{path}/{name}", each))
-        for name, length in folder.files.items():
-            heapq.heappush(heap, (-length, f"{path}/{name}", None))
-    found = shut + [(path, -size) for size, path, _ in heap]
-    return heapq.nlargest(places, found, key=_size)
+    files: list[tuple[str, int]] = []
+    while heap and len(heap) + len(files) < parts:
+        size, path, part = heapq.heappop(heap)
+        if isinstance(part, Folder):
+            for name, child in part.children.items():
+                child_size = child.size if isinstance(child, Folder) else child
+                heapq.heappush(heap, (-child_size, f"{path}/{name}", child))
+        else:
+            files.append((path, -size))
+    return heapq.nlargest(parts, files + [(path, -size) for size, path, _ in heap], key=itemgetter(1))
 
 
-def measured(folder: str) -> Folder:
-    """The sizes below a folder of this machine; whiteouts and links count nothing."""
+def measure(folder: str) -> Folder:
+    """Return the sizes below a folder of this host; whiteouts and links count as 0."""
     tree = Folder()
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                below = tree.folders[entry.name] = measured(entry.path)
+                below = tree.children[entry.name] = measure(entry.path)
                 tree.size += below.size
             elif entry.is_file(follow_symlinks=False):
-                length = tree.files[entry.name] = entry.stat(follow_symlinks=False).st_size
-                tree.size += length
+                size = tree.children[entry.name] = entry.stat(follow_symlinks=False).st_size
+                tree.size += size
     return tree
 
 
-def _of_layer(folder: Path, known: Path) -> list[tuple[str, int]]:
-    if known.exists():
-        return [(path, size) for path, size in json.loads(known.read_text(encoding="utf-8"))]
+def _largest_of_layer(folder: Path, cached: Path) -> list[tuple[str, int]]:
+    if cached.exists():
+        return [(path, size) for path, size in json.loads(cached.read_text(encoding="utf-8"))]
     try:
-        found = opened(measured(str(folder)))
+        found = split(measure(str(folder)))
     except PermissionError:  # a rootless engine's files of other accounts
         return []
-    known.parent.mkdir(parents=True, exist_ok=True)
-    new = known.with_suffix(f".{os.getpid()}.{threading.get_ident()}")  # builds at once may share a layer
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    new = cached.with_suffix(f".{os.getpid()}.{threading.get_ident()}")  # simultaneous builds may share a layer
     new.write_text(json.dumps(found), encoding="utf-8")
-    new.replace(known)
+    new.replace(cached)
     return found
 
 
-def _size(place: tuple[str, int]) -> int:
-    return place[1]
-
-
 def mb(size: float) -> str:
-    """Bytes as people read them."""
+    """Format bytes as megabytes."""
     return f"{size / 1e6:.1f} MB" if size < 100 * 1e6 else f"{size / 1e6:.0f} MB"

@@ -1,7 +1,7 @@
 """Lists the packages of an image from its databases: dpkg's, Python's (every prefix), conda's.
 
-A package is told by its purl (https://github.com/package-url/purl-spec) and by the folder in which it lies, since a
-Python package may be there more than once.
+A package is identified by its purl (https://github.com/package-url/purl-spec) and its folder, since an image may have
+the same Python package several times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RPM = {
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """One installed package; ``licence`` is the SPDX expression that its own metadata gives, or nothing."""
+    """One installed package; ``licence`` is the SPDX expression in its metadata, or ''."""
 
     purl: str
     where: str
@@ -49,12 +49,12 @@ class Package:
 
 
 def inside(image: Image) -> list[Package]:
-    """Every package of an image that this machine has, sorted."""
+    """Return every package of an image of the daemon, sorted."""
     return listed(rootfs.read(image, is_database))
 
 
 def is_database(path: str) -> bool:
-    """Whether a path of an image tells of packages, or of the distribution whose they are."""
+    """Whether a path of an image is a package database, or names the distribution."""
     if path.startswith("var/lib/dpkg/"):
         return bool(DEBIAN.fullmatch(path))
     if path.endswith((".json", "METADATA", "PKG-INFO", ".egg-info")):
@@ -63,50 +63,51 @@ def is_database(path: str) -> bool:
 
 
 def listed(files: Mapping[str, bytes]) -> list[Package]:
-    """The packages that database files tell of, each once."""
+    """Return the packages in database files, each once."""
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)', files.get(OS_RELEASE, b"").decode(), re.MULTILINE))
     found: set[Package] = set()
     for path, content in files.items():
         if path in RPM and content:
             raise ImageError(
                 f"the image has an RPM database, /{path}; packages are listed for dpkg, Python and conda only. "
-                "Use a base on Debian or Ubuntu, as every variant of images/catalog.toml has"
+                "Use a base on Debian or Ubuntu, like every variant of images/catalog.toml"
             )
         if DEBIAN.fullmatch(path):
-            found.update(_of_debian(path, content, release))
+            found.update(_debian_packages(path, content, release))
         elif python := PYTHON.fullmatch(path):
-            found.update(_of_python(python[1], content))
+            found.update(_python_packages(python[1], content))
         elif conda := CONDA.fullmatch(path):
-            found.update(_of_conda(conda[1], content))
+            found.update(_conda_packages(conda[1], content))
     return sorted(found)
 
 
-def _of_debian(path: str, status: bytes, release: Mapping[str, str]) -> Iterator[Package]:
-    """dpkg's status file, or one of a distroless base's, less what was removed but for its configuration."""
+def _debian_packages(path: str, status: bytes, release: Mapping[str, str]) -> Iterator[Package]:
+    """Parse a status file of dpkg or of a distroless base; skip packages of which only the configuration is left."""
     for paragraph in status.decode("utf-8", "replace").split("\n\n"):
         fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", paragraph, re.MULTILINE))
         if "Package" in fields and fields.get("Status", "installed").endswith("installed"):
-            yield _package_of_dpkg(path, fields, release)
+            yield _debian_package(path, fields, release)
 
 
-def _package_of_dpkg(path: str, fields: Mapping[str, str], release: Mapping[str, str]) -> Package:
-    name, version, of = fields["Package"], fields["Version"], release.get("ID", "linux")
-    distribution = quote(f"{of}-{release['VERSION_ID']}" if "VERSION_ID" in release else of)
+def _debian_package(path: str, fields: Mapping[str, str], release: Mapping[str, str]) -> Package:
+    name, version, vendor = fields["Package"], fields["Version"], release.get("ID", "linux")
+    distribution = quote(f"{vendor}-{release['VERSION_ID']}" if "VERSION_ID" in release else vendor)
     arch = f"arch={fields['Architecture']}&distro={distribution}"
     where = path if "status.d/" in path else path.rpartition("/")[0]
-    return Package(f"pkg:deb/{of}/{quote(name, '')}@{quote(version, ':~')}?{arch}", where, name, version)
+    return Package(f"pkg:deb/{vendor}/{quote(name, '')}@{quote(version, ':~')}?{arch}", where, name, version)
 
 
-def _of_python(where: str, metadata: bytes) -> Iterator[Package]:
-    """A METADATA or PKG-INFO; one without a name or a version is nothing that pip would list."""
-    told = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    name, version = told.get("Name"), told.get("Version")
+def _python_packages(where: str, metadata: bytes) -> Iterator[Package]:
+    """Parse a METADATA or PKG-INFO; one without a name or a version is skipped, as pip does."""
+    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    name, version = headers.get("Name"), headers.get("Version")
     if name and version:
         purl = f"pkg:pypi/{quote(canonicalize_name(name), '')}@{quote(version, '')}"
-        yield Package(purl, where, name, version, told.get("License-Expression", ""))
+        yield Package(purl, where, name, version, headers.get("License-Expression", ""))
 
 
-def _of_conda(where: str, record: bytes) -> Iterator[Package]:
-    told = json.loads(record)
-    purl = f"pkg:conda/{quote(told['name'], '')}@{quote(told['version'], '')}?build={quote(told.get('build', ''), '')}"
-    yield Package(purl, where, told["name"], told["version"], told.get("license") or "")
+def _conda_packages(where: str, record: bytes) -> Iterator[Package]:
+    facts = json.loads(record)
+    name, version = facts["name"], facts["version"]
+    purl = f"pkg:conda/{quote(name, '')}@{quote(version, '')}?build={quote(facts.get('build', ''), '')}"
+    yield Package(purl, where, name, version, facts.get("license") or "")

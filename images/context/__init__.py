@@ -1,1 +1,1 @@
-"""The build context of an image, and the key of its inputs."""
+"""Build context, Dockerfile templates, verl from a checkout, build plan, key of a build's inputs."""

@@ -3,73 +3,73 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from images.catalog.variant import Variant
 from images.context import render, verl_source
 from images.context.staging import Staging
 from images.errors import ImageError
-from images.host import digests
+from images.host.digests import DigestCache, open_cache
 from images.host.paths import ENTRYPOINTS, STAGED, STEPS, TEMPLATES
 from images.pins import apt, locks
 
 PYCACHE = "__pycache__"
-PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; on a platform not named here verl_node alone
+PACKAGES = {"cpu": ("verl_node", "verl_cpu")}  # of entrypoints/; only verl_node on a platform not named here
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """A staged build context: its folder, the Dockerfile's text, and the content of /opt/verljob/image.json.
+
+    ``entries`` has every path in the folder, as images/context/inputs.py describes it; None for a hard link, which is
+    not read while it is staged.
+    """
+
+    folder: Path
+    dockerfile: str
+    manifest: Mapping[str, Any]
+    entries: Mapping[str, str | None]
 
 
 def stage(
     variant: Variant,
     base: str,
-    wheels: Sequence[Path],
+    links: Mapping[str, Path],
     lock: Path | None = None,
     verl: verl_source.Source | None = None,
-    *,
-    told: dict[str, str | None] | None = None,
-) -> Path:
-    """Make ``.build/images/<variant>`` what it should be, and return it; ``lock`` takes the place of the variant's own.
+) -> BuildContext:
+    """Update ``.build/images/<variant>``; ``lock`` and ``verl`` replace the variant's own lock and release of verl.
 
-    ``verl`` is the source that takes the place of the release's; ``told`` gets what inputs.py wants of it.
+    ``links`` are downloaded files by their path in the context.
     """
-    folder = STAGED / variant.name
-    with Staging(folder, digests.at(STAGED / "digests.json"), staged_digests(folder)) as staging:
-        for each in ("wheelhouse", "debs", "git"):
-            staging.folder(each)
-        for name, text in generated(variant, lock).items():
+    folder, dockerfile = STAGED / variant.name, render.dockerfile(variant)
+    rest, of_verl = locks.without((lock or locks.path(variant.released)).read_text(encoding="utf-8"), "verl")
+    texts = {"Dockerfile": dockerfile, "apt.txt": apt.text(variant), "lock.txt": rest, "verl.txt": of_verl}
+    with Staging(folder, open_cache(STAGED / "digests.json"), staged_digests(folder)) as staging:
+        for name in ("wheelhouse", "debs", "git"):
+            staging.folder(name)
+        for name, text in texts.items():
             staging.text(name, text)
         for step in STEPS:
             staging.file(f"steps/{step}", str(TEMPLATES / step))
-        for wheel in wheels:
-            staging.link(f"wheelhouse/{wheel.name}", wheel)
+        for name, source in links.items():
+            staging.link(name, source)
         if verl:
             verl_source.stage(verl, staging, "verl")
-        manifest = image_manifest(variant, base, _stage_toolkit(variant, staging, "toolkit"), render.revision(variant))
+        manifest = _image_manifest(variant, base, _stage_toolkit(variant, staging, "toolkit"))
         staging.text("toolkit/image.json", json.dumps(manifest, indent=1) + "\n")
-        if told is not None:
-            told.update(staging.inputs)
-    return folder
+    return BuildContext(folder, dockerfile, manifest, staging.entries)
 
 
-def generated(variant: Variant, lock: Path | None = None) -> dict[str, str]:
-    """The generated files of the build context by name; ``lock`` takes the place of the variant's own."""
-    text = (lock or locks.path(variant.released)).read_text(encoding="utf-8")
-    rest, of_verl = locks.without(text, "verl")
-    return {
-        "Dockerfile": render.dockerfile(variant),
-        "apt.txt": apt.text(variant),
-        "lock.txt": rest,
-        "verl.txt": of_verl,
-    }
+def staged_digests(folder: Path) -> DigestCache:
+    """Return the cached digests of a staged folder, which are stored beside it."""
+    return open_cache(folder.with_name(f"{folder.name}.digests.json"))
 
 
-def staged_digests(folder: Path) -> digests.Digests:
-    """The digests of what is staged in a folder, as they are remembered beside it."""
-    return digests.at(folder.with_name(f"{folder.name}.digests.json"))
-
-
-def image_manifest(variant: Variant, base: str, toolkit: str, template: str) -> dict[str, object]:
+def _image_manifest(variant: Variant, base: str, toolkit: str) -> dict[str, Any]:
     """The content of /opt/verljob/image.json (docs/flow.md, "In the image")."""
     return {
         "name": variant.repository,
@@ -77,33 +77,25 @@ def image_manifest(variant: Variant, base: str, toolkit: str, template: str) -> 
         "platform": variant.platform,
         "base": base,
         "toolkit": toolkit,
-        "template": template,
+        "template": render.revision(variant),
         "pins": variant.pins,
     }
 
 
 def _stage_toolkit(variant: Variant, staging: Staging, name: str) -> str:
-    """Stage the toolkit; 12 hex digits that change with every byte of its files, and with nothing else."""
-    toolkit = ENTRYPOINTS
-    if not (toolkit / "entrypoint.sh").is_file():
-        raise ImageError(f"{toolkit / 'entrypoint.sh'} is missing: build from a complete checkout")
-    for path in toolkit.iterdir():
+    """Stage the toolkit; return its revision, 12 hex digits that depend on the bytes of its files only."""
+    if not (ENTRYPOINTS / "entrypoint.sh").is_file():
+        raise ImageError(f"{ENTRYPOINTS / 'entrypoint.sh'} is missing: build from a complete checkout")
+    for path in ENTRYPOINTS.iterdir():
         if path.is_file():
             staging.file(f"{name}/{path.name}", str(path), _mode(path.name))
     for package in PACKAGES.get(variant.platform, ("verl_node",)):
-        mode = lambda each, _: _mode(each)  # noqa: E731
-        staging.tree(f"{name}/python/{package}", str(toolkit / package), PYCACHE.__eq__, mode)
+        staging.tree(
+            f"{name}/python/{package}", str(ENTRYPOINTS / package), PYCACHE.__eq__, lambda each, _: _mode(each)
+        )
     return staging.digest(name)[:12]
 
 
 def _mode(name: str) -> int:
-    """A checkout's own modes do not count: an image is the same from every checkout, readable by every uid."""
+    """Modes in the image do not depend on the checkout's: every checkout gives one image, readable by every uid."""
     return 0o755 if name.endswith(".sh") else 0o644
-
-
-def link(source: Path | str, target: Path | str) -> None:
-    """A hard link where one is possible, so that an unchanged wheel is unchanged for the engine, too."""
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)

@@ -1,13 +1,13 @@
 """The key of a build's inputs; an image with the same key is not built again.
 
-All that a build depends on has a name and a digest: every file, folder and link of the staged context with its mode
-(the Dockerfile is one of them), the base's ID, the build's own labels, and the engine. What a site hands over as a
-secret is left out on purpose: it changes no layer (docs/images.md, "At a site"). The digest over them all is the label
+Every input has a name and a digest: each file, folder and link of the staged context with its mode (the Dockerfile is
+one of them), the base's ID, the labels set at build time, and the engine. Settings that a site passes as build secrets
+are left out on purpose: they change no layer (docs/images.md, "At a site"). The digest of all inputs is the label
 ``verljob.inputs``.
 
-A label alone proves nothing, since whatever is built on an image inherits it. So this checkout keeps which image it
-made of which inputs, and only that very image counts. An image of the same bytes has no such label: it would tell the
-modes of a checkout's files, which are no part of it.
+A label proves nothing, since every image that is built on ours inherits it. So this checkout records the ID of the
+image that it built from each key, and only that image counts. A reproducible image does not have the label, which
+would depend on the modes of the checkout's files, and those are no part of the image.
 """
 
 from __future__ import annotations
@@ -21,90 +21,73 @@ from pathlib import Path
 
 from images.engine.client import Engine
 from images.engine.daemon import Inspected, daemon_version
-from images.engine.daemon import find as image_of
+from images.engine.daemon import find as find_image
 from images.host import digests
-from images.host.digests import Digests
+from images.host.digests import DigestCache
 from images.host.paths import BUILT
 
 LABEL = "verljob.inputs"
 BASE, ENGINE, LABELS = "the base", "the engine", "the build's labels"
 
 
-def by_docker(engine: Engine) -> str:
-    """What of an engine may make another image of the same files."""
+def docker_versions(engine: Engine) -> str:
+    """Return the versions of docker, buildx and the daemon: others may make another image of the same files."""
     return f"{engine.version} buildx={engine.buildx} {daemon_version()['Version']}"
 
 
-def inputs(
+def collect(
     folder: Path,
     base_id: str,
     builder: str,
     labels: Mapping[str, str],
-    known: Digests | None = None,
+    staged: Mapping[str, str | None],
     *,
-    told: Mapping[str, str | None] | None = None,
+    cache: DigestCache | None = None,
 ) -> dict[str, str]:
-    """Name to digest of everything that a build of the staged ``folder`` depends on.
+    """Return all inputs of a build of the context ``folder``, name to digest.
 
-    ``known`` remembers its files' digests; without it all are read. ``told`` is what whoever staged the folder knows of
-    it, under every name that is in it; without it the folder is looked through.
+    ``builder`` names the engine with its version; ``staged`` are the entries that Staging recorded, of which those that
+    are None are read, or taken from the ``cache`` of digests.
     """
     found = {BASE: base_id, ENGINE: builder, LABELS: json.dumps(labels, sort_keys=True)}
-    if not told:
-        return {**found, **_below(str(folder), known)}
-    return {**found, **{name: each or _seen(f"{folder}/{name}", known) for name, each in told.items()}}
+    return {**found, **{name: entry or _describe(f"{folder}/{name}", cache) for name, entry in staged.items()}}
 
 
-def key(found: Mapping[str, str]) -> str:
-    """One digest over all inputs, the same for the same inputs in any order."""
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+def key(inputs: Mapping[str, str]) -> str:
+    """Return one digest of all inputs, independent of their order."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def find(wanted: str, folder: Path = BUILT) -> Inspected | None:
-    """The image that this checkout built from the inputs of this key, if the daemon still has it."""
-    kept = folder / wanted
-    return image_of(kept.read_text(encoding="utf-8")) if kept.exists() else None
+def find_built(inputs_key: str, folder: Path = BUILT) -> Inspected | None:
+    """Return the image that this checkout built from the inputs of this key, if the daemon still has it."""
+    built = folder / inputs_key
+    return find_image(built.read_text(encoding="utf-8")) if built.exists() else None
 
 
-def keep(wanted: str, image_id: str, folder: Path = BUILT) -> None:
-    """Remember which image these inputs made."""
+def record_built(inputs_key: str, image_id: str, folder: Path = BUILT) -> None:
+    """Record the ID of the image that was built from these inputs."""
     folder.mkdir(parents=True, exist_ok=True)
-    new = folder / f"{wanted}.new"
+    new = folder / f"{inputs_key}.new"
     new.write_text(image_id, encoding="utf-8")
-    new.replace(folder / wanted)
+    new.replace(folder / inputs_key)
 
 
 def changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
-    """The names of the inputs that differ, came or went."""
+    """Return the names of the inputs that differ or are in one of both only."""
     return sorted({name for name, _ in new.items() ^ old.items()})
 
 
-def files(found: Mapping[str, str]) -> dict[str, str]:
-    """Of inputs the regular files of the context, each with its sha256."""
-    told = {name: value.split(" ") for name, value in found.items() if name not in (BASE, ENGINE, LABELS)}
-    return {name: words[2] for name, words in told.items() if stat.S_ISREG(int(words[0], 8))}
+def files(inputs: Mapping[str, str]) -> dict[str, str]:
+    """Return the regular files of the context among the inputs, each with its sha256."""
+    entries = {name: value.split(" ") for name, value in inputs.items() if name not in (BASE, ENGINE, LABELS)}
+    return {name: entry[2] for name, entry in entries.items() if stat.S_ISREG(int(entry[0], 8))}
 
 
-def _below(top: str, known: Digests | None) -> dict[str, str]:
-    found, folders = dict[str, str](), [""]
-    while folders:
-        above = folders.pop()
-        with os.scandir(f"{top}/{above}") as entries:
-            for entry in entries:
-                found[above + entry.name] = _seen(entry.path, known)
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{above}{entry.name}/")
-    return found
-
-
-def _seen(path: str, known: Digests | None) -> str:
-    """Mode and content of what lies there."""
+def _describe(path: str, cache: DigestCache | None) -> str:
+    """Return mode and content of a file, folder or link."""
     state = os.lstat(path)
     mode = f"{state.st_mode:o}"
     if stat.S_ISREG(state.st_mode):
-        return f"{mode} {state.st_size} {_content(path, state, known)}"
+        digest = cache.sha256(path, state) if cache else digests.sha256_file(Path(path))
+        return f"{mode} {state.st_size} {digest}"
     return mode if stat.S_ISDIR(state.st_mode) else f"{mode} {os.readlink(path)}"
-
-
-def _content(path: str, state: os.stat_result, known: Digests | None) -> str:
-    return known.sha256(path, state) if known else digests.sha256_file(Path(path))

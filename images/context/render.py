@@ -14,22 +14,22 @@ from images.catalog.variant import Variant
 from images.host.paths import RENDERED, STEPS, TEMPLATES
 
 SUFFIX = ".Dockerfile"
-SHARED = ("macros.j2", *STEPS)  # what every platform's template brings into its build
+SHARED = ("macros.j2", *STEPS)  # used by every platform's template
 
 
 def dockerfile(variant: Variant, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile of a variant; a name that the template misspells stops it (jinja2.UndefinedError)."""
+    """Render the Dockerfile of a variant; a misspelt name in the template raises jinja2.UndefinedError."""
     template = _environment(templates).get_template(f"{variant.platform}.j2")
     return template.render(variant=variant, template_revision=revision(variant, templates))
 
 
 def bundle(variant: Variant, templates: Path = TEMPLATES) -> str:
-    """The Dockerfile that collects what a build of the variant downloads."""
+    """Render the Dockerfile that collects the downloads of a variant's build."""
     return _environment(templates).get_template("bundle.j2").render(variant=variant)
 
 
 def revision(variant: Variant, templates: Path = TEMPLATES) -> str:
-    """What a variant is rendered from, as 12 hex digits: the templates' text and the variant's table."""
+    """Return 12 hex digits that depend on the templates' text and the variant's table."""
     digest = hashlib.sha256(json.dumps(vars(variant), sort_keys=True, default=vars).encode())
     digest.update(_text(templates, variant.platform))
     return digest.hexdigest()[:12]
@@ -43,10 +43,10 @@ def write(variant: Variant, folder: Path = RENDERED) -> Path:
 
 
 def write_all(catalog: Catalog, folder: Path = RENDERED) -> list[Path]:
-    """Render every variant, and remove what is left of variants that are gone."""
+    """Render every variant, and remove the files of variants that no longer exist."""
     written = [write(variant, folder) for variant in catalog.variants.values()]
-    for left in set(folder.glob(f"*{SUFFIX}")) - set(written):
-        left.unlink()
+    for stale in set(folder.glob(f"*{SUFFIX}")) - set(written):
+        stale.unlink()
     return written
 
 
@@ -57,7 +57,7 @@ def _text(templates: Path, platform: str) -> bytes:
 
 @cache
 def _environment(templates: Path) -> Environment:
-    # Made once: to compile the templates takes longer than to render all variants.
+    # Cached: compiling the templates takes longer than rendering all variants.
     return Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

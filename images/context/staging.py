@@ -1,9 +1,9 @@
 """Writes a folder so that it holds exactly the given files, and leaves unchanged files untouched.
 
-BuildKit sends a file to its daemon only where name, size, mode or time differ from the last build of the folder
-(tonistiigi/fsutil), so a file that stays is not sent again, and one that changes is a new file with a time of its own:
-an edit that restores size and mtime would reach our digests and not the daemon. It is a copy, so nobody edits it while
-it is built, and its mode and not that of a checkout counts.
+BuildKit sends a file to its daemon only if name, size, mode or mtime differ from the last build of the folder
+(tonistiigi/fsutil). So an unchanged file is left alone, and a changed file is written as a new file with a new mtime:
+an edit that restores size and mtime would change our digests without reaching the daemon. Files are copies, so that an
+edit during a build has no effect and the checkout's modes do not count.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 
-from images.host.digests import Digests
+from images.host.digests import DigestCache
 
 FILE, FOLDER = 0o644, 0o755
 
 
 class Staging:
-    """``with`` it, tell what the folder holds; what was not told is gone when it ends without an error.
+    """Context manager: add the entries of the folder; on exit without an error all other entries are removed.
 
-    ``sources`` knows the digests of the files that are copied, ``staged`` those of the folder's own. ``inputs`` are
-    what images/context/inputs.py would find in the folder then; None for a linked file, at which it has to look.
+    ``sources`` caches digests of the copied files, ``staged`` those of the folder's own files. ``entries`` describes
+    each path as images/context/inputs.py does; None for a linked file, which is not read.
     """
 
-    def __init__(self, folder: Path, sources: Digests, staged: Digests) -> None:
+    def __init__(self, folder: Path, sources: DigestCache, staged: DigestCache) -> None:
         self._top, self._sources, self._staged = str(folder), sources, staged
-        self._told: dict[str, str] = {}
-        self.inputs: dict[str, str | None] = {}
+        self._copied: dict[str, str] = {}
+        self.entries: dict[str, str | None] = {}
 
     def __enter__(self) -> Staging:
         os.makedirs(self._top, exist_ok=True)
@@ -43,53 +44,51 @@ class Staging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._forget("")
-            self._sources.keep()
-            self._staged.keep()
+            self._remove_others("")
+            self._sources.save()
+            self._staged.save()
 
     def folder(self, name: str) -> None:
-        """A folder, and those that it lies in."""
-        if name in self._told:
+        """Add a folder and its parents."""
+        if name in self.entries:
             return
-        target, there = self._tell(name)
-        self.inputs[name] = f"{stat.S_IFDIR | FOLDER:o}"
-        if there and there.st_mode == stat.S_IFDIR | FOLDER:
+        target, current = self._add(name, f"{stat.S_IFDIR | FOLDER:o}")
+        if current and current.st_mode == stat.S_IFDIR | FOLDER:
             return
-        if not there or not stat.S_ISDIR(there.st_mode):
-            self._clear(target, there)
+        if not current or not stat.S_ISDIR(current.st_mode):
+            self._remove(target, current)
             os.mkdir(target)
         os.chmod(target, FOLDER)
 
     def text(self, name: str, content: str) -> None:
-        """A file of this text."""
-        target, there = self._tell(name)
-        wanted = content.encode()
-        digest = hashlib.sha256(wanted).hexdigest()
-        self.inputs[name] = f"{stat.S_IFREG | FILE:o} {len(wanted)} {digest}"
-        if not (_is_own(there, FILE) and self._staged.sha256(target, there) == digest):
-            self._write(target, there, wanted, FILE)
+        """Add a file with this text."""
+        data = content.encode()
+        digest = hashlib.sha256(data).hexdigest()
+        target, current = self._add(name, f"{stat.S_IFREG | FILE:o} {len(data)} {digest}")
+        if not (_is_unshared_file(current, FILE) and self._staged.sha256(target, current) == digest):
+            self._write(target, current, data, FILE)
 
     def file(self, name: str, source: str, mode: int = FILE, state: os.stat_result | None = None) -> None:
-        """A copy of a file; ``state`` is what stat told of it just now."""
-        target, there = self._tell(name)
-        self._told[name] = self._sources.sha256(source, state)
-        if there and _is_own(there, mode) and self._staged.sha256(target, there) == self._told[name]:
-            length = there.st_size
-        else:  # what it holds now may be newer than its digest
+        """Add a copy of a file; ``state`` is its stat result, if the caller has it."""
+        target, current = self._add(name, None)
+        digest = self._sources.sha256(source, state)
+        if current and _is_unshared_file(current, mode) and self._staged.sha256(target, current) == digest:
+            size = current.st_size
+        else:  # the source may have changed since its digest was taken
             content = Path(source).read_bytes()
-            self._write(target, there, content, mode)
-            length, self._told[name] = len(content), self._staged.sha256(target)
-        self.inputs[name] = f"{stat.S_IFREG | mode:o} {length} {self._told[name]}"
+            self._write(target, current, content, mode)
+            size, digest = len(content), self._staged.sha256(target)
+        self._copied[name] = digest
+        self.entries[name] = f"{stat.S_IFREG | mode:o} {size} {digest}"
 
     def link(self, name: str, source: Path) -> None:
-        """A large file: a hard link where one is possible, and where the daemon will see that it is another one."""
-        target, there = self._tell(name)
-        self.inputs[name] = None
-        wanted = source.stat()
-        if there and os.path.samestat(there, wanted):
+        """Add a large file: a hard link if possible, else a copy; the daemon notices when it is another file."""
+        target, current = self._add(name, None)
+        state = source.stat()
+        if current and os.path.samestat(current, state):
             return
-        looks_alike = there and (there.st_size, there.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns)
-        self._clear(target, there)
+        looks_alike = current and (current.st_size, current.st_mtime_ns) == (state.st_size, state.st_mtime_ns)
+        self._remove(target, current)
         if not looks_alike:
             with suppress(OSError):  # another file system
                 os.link(source, target)
@@ -98,20 +97,19 @@ class Staging:
         os.chmod(target, FILE)
 
     def symlink(self, name: str, to: str) -> None:
-        """A symbolic link."""
-        target, there = self._tell(name)
-        self.inputs[name] = f"{stat.S_IFLNK | 0o777:o} {to}"
-        if not (there and stat.S_ISLNK(there.st_mode) and os.readlink(target) == to):
-            self._clear(target, there)
+        """Add a symbolic link."""
+        target, current = self._add(name, f"{stat.S_IFLNK | 0o777:o} {to}")
+        if not (current and stat.S_ISLNK(current.st_mode) and os.readlink(target) == to):
+            self._remove(target, current)
             os.symlink(to, target)
 
     def tree(
         self, name: str, source: str, left_out: Callable[[str], bool], mode: Callable[[str, os.stat_result], int]
     ) -> None:
-        """All below a folder; what is neither file, folder nor link is no part of a package."""
+        """Add all files, folders and links below a folder, except names that are ``left_out``."""
         self.folder(name)
         with os.scandir(source) as entries:
-            for entry in sorted(entries, key=_name):
+            for entry in sorted(entries, key=attrgetter("name")):
                 inside = f"{name}/{entry.name}"
                 if left_out(entry.name):
                     continue
@@ -124,49 +122,45 @@ class Staging:
                     self.file(inside, entry.path, mode(entry.name, state), state)
 
     def digest(self, name: str) -> str:
-        """The sha256 over the paths and digests of the files that were copied below a folder."""
-        told = sorted((each, digest) for each, digest in self._told.items() if digest and each.startswith(f"{name}/"))
-        return hashlib.sha256("".join(f"{each}\0{digest}\n" for each, digest in told).encode()).hexdigest()
+        """Return the sha256 of the paths and digests of the files copied below a folder."""
+        copied = sorted((path, digest) for path, digest in self._copied.items() if path.startswith(f"{name}/"))
+        return hashlib.sha256("".join(f"{path}\0{digest}\n" for path, digest in copied).encode()).hexdigest()
 
-    def _tell(self, name: str) -> tuple[str, os.stat_result | None]:
-        """Where a name lies, and what is there."""
+    def _add(self, name: str, entry: str | None) -> tuple[str, os.stat_result | None]:
+        """Record an entry; return its path, and the stat result of the current file at that path."""
         if above := name.rpartition("/")[0]:
             self.folder(above)
-        self._told[name] = ""
+        self.entries[name] = entry
         target = f"{self._top}/{name}"
         try:
             return target, os.lstat(target)
         except FileNotFoundError:
             return target, None
 
-    def _write(self, target: str, there: os.stat_result | None, content: bytes, mode: int) -> None:
-        self._clear(target, there)
+    def _write(self, target: str, current: os.stat_result | None, content: bytes, mode: int) -> None:
+        self._remove(target, current)
         with open(target, "xb") as file:
             file.write(content)
         os.chmod(target, mode)
 
-    def _clear(self, target: str, there: os.stat_result | None) -> None:
-        if there and stat.S_ISDIR(there.st_mode):
+    def _remove(self, target: str, current: os.stat_result | None) -> None:
+        if current and stat.S_ISDIR(current.st_mode):
             shutil.rmtree(target)
-        elif there:
+        elif current:
             os.unlink(target)
 
-    def _forget(self, name: str) -> None:
-        """Remove what was not told."""
+    def _remove_others(self, name: str) -> None:
+        """Remove all paths below a folder that were not added."""
         with os.scandir(f"{self._top}/{name}") as entries:
             for entry in list(entries):
                 inside = f"{name}/{entry.name}" if name else entry.name
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if inside not in self._told:
+                if inside not in self.entries:
                     shutil.rmtree(entry.path) if is_folder else os.unlink(entry.path)
                 elif is_folder:
-                    self._forget(inside)
+                    self._remove_others(inside)
 
 
-def _is_own(there: os.stat_result | None, mode: int) -> bool:
-    """Whether this is a file of this mode, and by no other name somebody else's."""
-    return there is not None and there.st_mode == stat.S_IFREG | mode and there.st_nlink == 1
-
-
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
+def _is_unshared_file(state: os.stat_result | None, mode: int) -> bool:
+    """Whether this is a regular file of this mode with one name: another hard link could change its content."""
+    return state is not None and state.st_mode == stat.S_IFREG | mode and state.st_nlink == 1

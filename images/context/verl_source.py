@@ -1,7 +1,7 @@
 """verl from a checkout or a commit, in place of a release: the content of /opt/verl.
 
-It is copied as it is and not built: a package of Python files needs no more, and an edit costs one layer. Beside it
-lies what pip and importlib.metadata ask for, with PEP 610's direct_url.json telling where it came from.
+The package is copied, not built: it has only Python files, and an edit then changes one layer. Beside it is the
+metadata that pip and importlib.metadata read, with the origin in PEP 610's direct_url.json.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import json
 import os
 import re
 import shutil
+import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from packaging.version import InvalidVersion, Version
 
 from images.catalog.variant import Variant
 from images.context.staging import Staging
@@ -25,25 +28,27 @@ REPOSITORY = "https://github.com/volcengine/verl.git"
 INSIDE = "/opt/verl"
 VERSION = "verl/version/version"
 COMMIT = re.compile(r"[0-9a-f]{40}")
-NORMAL = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*))*", re.ASCII)  # a release that PEP 440 leaves as it is
 FETCH_TIMEOUT_S = 600.0
 GitEnvironment = Callable[[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A verl on this machine; ``commit`` is empty for a checkout, whose state is what it is."""
+    """A verl on this host; ``commit`` is empty for a checkout, which has no fixed state.
+
+    ``revision`` is the requested branch, tag or commit.
+    """
 
     folder: Path
     version: str
     url: str
-    asked: str = ""
+    revision: str = ""
     commit: str = ""
     editable: bool = False
 
     @property
     def label(self) -> str:
-        """What tells its image from the release's."""
+        """The part of the tag that distinguishes its image from the release's."""
         return self.commit[:12] or ("editable" if self.editable else "local")
 
     @property
@@ -51,47 +56,50 @@ class Source:
         if self.commit:
             return {
                 "url": self.url,
-                "vcs_info": {"vcs": "git", "requested_revision": self.asked, "commit_id": self.commit},
+                "vcs_info": {"vcs": "git", "requested_revision": self.revision, "commit_id": self.commit},
             }
         return {"url": self.url, "dir_info": {"editable": self.editable}}
 
 
-def find(asked: str, environment: GitEnvironment, *, editable: bool = False, commits: Path = VERL_COMMITS) -> Source:
-    """The source that ``--verl`` names: a checkout's folder, ``git+URL@REF``, or ``git:REF`` of verl's own repository.
+def find(verl: str, environment: GitEnvironment, *, editable: bool = False, commits: Path = VERL_COMMITS) -> Source:
+    """Return the source of ``--verl``: a checkout's folder, ``git+URL@REF``, or ``git:REF`` of verl's repository.
 
-    ``environment`` says what git is told of a site for a repository. A commit that is here is not asked for again.
+    ``environment`` returns the site's environment for git, by repository URL. A commit that was fetched before is not
+    fetched again.
     """
-    if asked.startswith(("git+", "git:")):
-        url, _, reference = asked[4:].rpartition("@") if asked.startswith("git+") else (REPOSITORY, "", asked[4:])
-        if editable or not url or not reference:
+    if verl.startswith(("git+", "git:")):
+        url, _, revision = verl[4:].rpartition("@") if verl.startswith("git+") else (REPOSITORY, "", verl[4:])
+        if editable or not url or not revision:
             raise ImageError(
-                f"--verl={asked}: name git+URL@REF or git:REF; only a checkout's folder can be --editable."
+                f"--verl={verl} is not valid: pass git+URL@REF or git:REF; only a checkout's folder can be --editable."
             )
-        commit = _fetched(url, reference, environment(url), commits)
+        commit = _fetch(url, revision, environment(url), commits)
         folder = commits / commit
-        return Source(folder, _version(folder), url, asked=reference, commit=commit)
-    folder = Path(asked).expanduser().resolve()
-    return Source(folder, _version(folder), folder.as_uri(), asked=asked, editable=editable)
+        return Source(folder, _version(folder), url, revision=revision, commit=commit)
+    folder = Path(verl).expanduser().resolve()
+    return Source(folder, _version(folder), folder.as_uri(), editable=editable)
 
 
-def chosen(variant: Variant, asked: str, editable: bool, environment: GitEnvironment) -> tuple[Variant, Source | None]:
-    """A variant with the verl that was asked for, and its source where that is not the release."""
-    if not asked:
+def from_flags(
+    variant: Variant, verl: str, editable: bool, environment: GitEnvironment
+) -> tuple[Variant, Source | None]:
+    """Return the variant with the verl of ``--verl``, and its source; without the flag the variant and None."""
+    if not verl:
         if editable:
-            raise ImageError("--editable says how a checkout is used: name it with --verl PATH.")
+            raise ImageError("--editable needs a checkout: pass its folder with --verl PATH.")
         return variant, None
-    source = find(asked, environment, editable=editable)
-    return applied(variant, source), source
+    source = find(verl, environment, editable=editable)
+    return with_source(variant, source), source
 
 
-def applied(variant: Variant, source: Source) -> Variant:
-    """The variant with this verl in place of the release's; everything else stays as the catalog has it."""
+def with_source(variant: Variant, source: Source) -> Variant:
+    """Return the variant with this verl in place of the release; all else stays as in the catalog."""
     installs = {**variant.installs, "verl": source.version}
     return replace(variant, installs=installs, source=source.label, instead_of=variant.installs["verl"])
 
 
 def stage(source: Source, staging: Staging, name: str) -> None:
-    """Tell what becomes /opt/verl, in the folder ``name``; of an editable checkout that is a link to its place."""
+    """Stage the content of /opt/verl in the folder ``name``; for an editable checkout a link to its folder."""
     if source.editable:
         staging.symlink(f"{name}/verl", str(source.folder / "verl"))
     else:
@@ -105,21 +113,19 @@ def stage(source: Source, staging: Staging, name: str) -> None:
     staging.text(f"{facts}/direct_url.json", json.dumps(source.direct_url, indent=1) + "\n")
 
 
-def _fetched(url: str, reference: str, environment: Mapping[str, str], commits: Path) -> str:
-    """The commit of a reference, its verl/ unpacked below ``commits``."""
-    if COMMIT.fullmatch(reference) and (commits / reference).is_dir():
-        return reference
+def _fetch(url: str, revision: str, environment: Mapping[str, str], commits: Path) -> str:
+    """Fetch a revision, unpack its verl/ below ``commits``, and return its commit."""
+    if COMMIT.fullmatch(revision) and (commits / revision).is_dir():
+        return revision
     commits.mkdir(parents=True, exist_ok=True)
     git = ["git", "-C", str(commits / "repository")]
     run(["git", "init", "--quiet", "--bare", str(commits / "repository")])
-    run([*git, "fetch", "--quiet", "--depth", "1", "--", url, reference], environment, FETCH_TIMEOUT_S)
+    run([*git, "fetch", "--quiet", "--depth", "1", "--", url, revision], environment, FETCH_TIMEOUT_S)
     commit = run([*git, "rev-parse", "FETCH_HEAD^{commit}"]).strip()
     if not (commits / commit).is_dir():
         unpacked = commits / f"{commit}.new"
         shutil.rmtree(unpacked, ignore_errors=True)
         run([*git, "archive", f"--output={commits / commit}.tar", commit, "verl"])
-        import tarfile  # a checkout has no use for it
-
         with tarfile.open(commits / f"{commit}.tar") as archive:
             archive.extractall(unpacked, filter="data")
         (commits / f"{commit}.tar").unlink()
@@ -128,21 +134,17 @@ def _fetched(url: str, reference: str, environment: Mapping[str, str], commits: 
 
 
 def _version(folder: Path) -> str:
-    stated = folder / VERSION
+    file = folder / VERSION
     try:
-        told = stated.read_text(encoding="utf-8").strip()
+        version = file.read_text(encoding="utf-8").strip()
     except OSError as missing:
         raise ImageError(
-            f"{folder} is no verl: {stated} cannot be read. Name the folder with verl's setup.py."
+            f"{folder} is not a checkout of verl: {file} cannot be read. Pass the folder with verl's setup.py."
         ) from missing
-    if NORMAL.fullmatch(told):
-        return told
-    from packaging.version import InvalidVersion, Version
-
     try:
-        return str(Version(told))
-    except InvalidVersion as wrong:
-        raise ImageError(f"{stated} holds no version: {wrong}") from wrong
+        return str(Version(version))
+    except InvalidVersion as invalid:
+        raise ImageError(f"{file} has no valid version: {invalid}") from invalid
 
 
 def _is_left_out(name: str) -> bool:
@@ -150,5 +152,5 @@ def _is_left_out(name: str) -> bool:
 
 
 def _mode(_: str, state: os.stat_result) -> int:
-    """What every checkout's becomes in an image."""
+    """Modes in the image do not depend on the checkout's umask."""
     return 0o755 if state.st_mode & 0o100 else 0o644

@@ -1,1 +1,1 @@
-"""Docker and buildah on this machine, and the base images that they hold."""
+"""Docker client, Docker daemon, buildah, base images."""

@@ -1,4 +1,4 @@
-"""Base images: found on this machine, pulled, or (Debian) made by debootstrap."""
+"""Base images: present in the daemon, pulled, or (Debian) made by debootstrap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from images.engine.client import Engine, choose
 from images.engine.daemon import find
 from images.errors import BaseUnreachable, CommandFailed, ImageError
-from images.host.locking import alone
+from images.host.locking import exclusive
 from images.host.process import run
 
 DEBIAN = "docker.io/library/debian:bookworm-slim"
@@ -21,33 +21,31 @@ PULL_TIMEOUT_S = 1800.0
 
 
 def ensure(reference: str = DEBIAN, made: str = MADE, mirror: str | None = None, engine: Engine | None = None) -> str:
-    """A reference of Debian bookworm that the daemon has: ``reference`` itself, or ``made``.
+    """Return a reference of Debian bookworm that the daemon has: ``reference`` or ``made``.
 
-    Looked for in this order: either of them on this machine, a pull of ``reference``, debootstrap into ``made`` (about
-    90 s and 200 MB; needs root and the packages debootstrap and debian-archive-keyring).
+    If neither is present, pull ``reference``. If no registry answers, make ``made`` by debootstrap, which takes about
+    90 s and 200 MB, root, and the packages debootstrap and debian-archive-keyring.
     """
-    if present(here := known(reference, made)):
-        return here
-    with alone(made.replace(":", "-")):
-        return _fetch(reference, made, mirror or DEBIAN_MIRROR, engine or choose())
+    if present(local := first_present(reference, made)):
+        return local
+    engine = engine or choose()
+    with exclusive(made.replace(":", "-")):
+        if present(local := first_present(reference, made)):  # another process may have made it meanwhile
+            return local
+        try:
+            pull(engine, reference)
+        except BaseUnreachable as unreachable:
+            if not shutil.which("debootstrap"):
+                raise ImageError(
+                    f"{unreachable} Or `apt-get install debootstrap`, and this command makes the base."
+                ) from None
+            _debootstrap(engine, made, mirror or DEBIAN_MIRROR)
+            return made
+        return reference
 
 
-def _fetch(reference: str, made: str, mirror: str, engine: Engine) -> str:
-    """What ``ensure`` says, once nobody else does it: somebody may just have."""
-    if present(here := known(reference, made)):
-        return here
-    try:
-        pull(engine, reference)
-    except BaseUnreachable as unreachable:
-        if not shutil.which("debootstrap"):
-            raise ImageError(f"{unreachable} Or `apt-get install debootstrap`, and I make it.") from None
-        _debootstrap(engine, made, mirror)
-        return made
-    return reference
-
-
-def known(*references: str) -> str:
-    """The first that the daemon has, else the first."""
+def first_present(*references: str) -> str:
+    """Return the first reference that the daemon has, else the first."""
     return next((each for each in references if each and present(each)), references[0])
 
 
@@ -57,7 +55,7 @@ def present(reference: str) -> bool:
 
 
 def pull(engine: Engine, reference: str) -> None:
-    """Pull, or raise BaseUnreachable with what docker said."""
+    """Pull an image, or raise BaseUnreachable with docker's message."""
     try:
         run([engine.client, "pull", "--quiet", reference], timeout_s=PULL_TIMEOUT_S)
     except CommandFailed as failure:
@@ -65,21 +63,20 @@ def pull(engine: Engine, reference: str) -> None:
 
 
 def _debootstrap(engine: Engine, made: str, mirror: str) -> None:
-    """Make the base of packages that Debian's keys signed: the mirror is asked over http."""
+    """Make the base from packages signed by Debian's keys; the mirror itself is reached over plain http."""
     if not KEYRING.exists():
         raise ImageError(
-            f"{KEYRING} is missing, and without it debootstrap would take any package that {mirror} or the network "
-            "answers with. `apt-get install debian-archive-keyring`, and I make the base."
+            f"{KEYRING} is missing, and without it debootstrap would accept any package that {mirror} or the network "
+            "sends. `apt-get install debian-archive-keyring`, and this command makes the base."
         )
     with tempfile.TemporaryDirectory(prefix="verljob-base-") as folder:
         root = Path(folder) / "root"
         signed = ["--force-check-gpg", f"--keyring={KEYRING}"]
         run(["debootstrap", *signed, "--variant=minbase", "bookworm", str(root), mirror])
-        # The packages' archives and indexes are of no use in an image.
-        leave_out = ["--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*"]
-        with subprocess.Popen(["tar", "-C", str(root), *leave_out, "-c", "."], stdout=subprocess.PIPE) as tar:
-            done = subprocess.run(
-                [engine.client, "import", "-", made], stdin=tar.stdout, capture_output=True, text=True, check=False
-            )
+        # An image has no use for package archives and indexes.
+        exclude = ["--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*"]
+        argv = [engine.client, "import", "-", made]
+        with subprocess.Popen(["tar", "-C", str(root), *exclude, "-c", "."], stdout=subprocess.PIPE) as tar:
+            done = subprocess.run(argv, stdin=tar.stdout, capture_output=True, text=True, check=False)
         if done.returncode or tar.returncode:
-            raise CommandFailed([engine.client, "import", "-", made], done.returncode or tar.returncode, done.stderr)
+            raise CommandFailed(argv, done.returncode or tar.returncode, done.stderr)

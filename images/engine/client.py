@@ -1,8 +1,8 @@
 """Chooses the docker client that builds.
 
-The first ``docker`` on PATH may be a client that cannot use BuildKit; it then builds with the classic builder without a
-word, and that knows no ``RUN --mount``. So every client on PATH is asked, and the choice is said. docker-py cannot
-drive BuildKit (docker/docker-py#2230): the chosen client builds and pushes, docker-py does what reads or runs.
+The first ``docker`` on PATH may not support BuildKit. It then silently falls back to the classic builder, which has no
+``RUN --mount``. So every client on PATH is probed, and the choice is reported. docker-py cannot drive BuildKit
+(docker/docker-py#2230): the chosen client builds and pushes; docker-py inspects images and runs containers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from images.errors import CommandFailed, EngineMissing
 from images.host.process import run
 
-# Since 23.0 `docker build` with BuildKit needs the buildx plugin; before, the client had BuildKit built in.
+# Since 23.0 `docker build` needs the buildx plugin for BuildKit; before, the client had BuildKit built in.
 FIRST_WITHOUT_BUILTIN_BUILDKIT = 23
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A docker client that can use BuildKit."""
+    """A docker client that supports BuildKit."""
 
     client: str
     version: str
@@ -36,35 +36,31 @@ class Engine:
     def environment(self) -> Mapping[str, str]:
         return {"DOCKER_BUILDKIT": "1"}
 
-    def build_argv(self, arguments: Sequence[str]) -> list[str]:
-        """The command that builds with BuildKit and leaves the image in the daemon."""
-        verb = ["buildx", "build", "--load"] if self.buildx else ["build"]
-        return [self.client, *verb, *arguments]
-
-    def output_argv(self, arguments: Sequence[str], folder: Path) -> list[str]:
-        """The command that builds with BuildKit and leaves the result's files in a folder, and no image."""
+    def build_argv(self, arguments: Sequence[str], output: Path | None = None) -> list[str]:
+        """Return the command that builds an image with BuildKit, or writes its files into the folder ``output``."""
         verb = ["buildx", "build"] if self.buildx else ["build"]
-        return [self.client, *verb, "--output", f"type=local,dest={folder}", *arguments]
+        load = ["--load"] if self.buildx else []
+        target = ["--output", f"type=local,dest={output}"] if output else load
+        return [self.client, *verb, *target, *arguments]
 
 
 def choose(environment: Mapping[str, str] | None = None) -> Engine:
-    """The first docker client on PATH that can use BuildKit; VERLJOB_DOCKER names one and skips the search."""
+    """Return the first docker client on PATH that supports BuildKit; VERLJOB_DOCKER names one and skips the search."""
     environment = os.environ if environment is None else environment
-    seen = []
-    for client in on_path(environment):
+    rejected = []
+    for client in clients_on_path(environment):
         engine, reason = probe(client)
         if engine:
             return engine
-        seen.append(f"{client} ({reason})")
-    found = "; ".join(seen) or "no docker on PATH"
+        rejected.append(f"{client} ({reason})")
     raise EngineMissing(
-        f"no docker client here can use BuildKit: {found}. Install Debian's docker.io (20.10) or the docker-buildx "
-        "plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
+        f"no docker client on this machine supports BuildKit: {'; '.join(rejected) or 'no docker on PATH'}. Install "
+        "Debian's docker.io (20.10) or the docker-buildx plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
     )
 
 
-def on_path(environment: Mapping[str, str]) -> Iterator[str]:
-    """Every docker on PATH, each file once, in PATH's order."""
+def clients_on_path(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield every docker on PATH in PATH's order, each file once."""
     if named := environment.get("VERLJOB_DOCKER"):
         yield named
         return
@@ -78,7 +74,7 @@ def on_path(environment: Mapping[str, str]) -> Iterator[str]:
 
 @lru_cache
 def probe(client: str) -> tuple[Engine | None, str]:
-    """The engine of this client, or the reason why it cannot build; asked once a process."""
+    """Return the engine of this client, or the reason why it cannot build; runs once per process."""
     try:
         version, buildx = _version(client), _has_buildx(client)
     except CommandFailed as failure:
@@ -101,5 +97,5 @@ def _version(client: str) -> str:
     try:
         return run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
     except CommandFailed:
-        # Without a daemon the client still prints its own version, then ends with 1: `--version` needs none.
+        # Without a daemon the client prints its own version and then exits with 1; `--version` needs no daemon.
         return run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()

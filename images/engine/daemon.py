@@ -1,4 +1,4 @@
-"""The Docker daemon, through docker-py."""
+"""The Docker daemon, queried through docker-py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class Inspected:
-    """An image of this machine as `docker image inspect` describes it."""
+    """An image of the daemon, as `docker image inspect` describes it."""
 
     attrs: Mapping[str, Any]
 
@@ -35,16 +35,16 @@ class Inspected:
         return [tag for tag in self.attrs.get("RepoTags") or [] if tag != "<none>:<none>"]
 
     def history(self) -> list[dict[str, Any]]:
-        """The steps that made it, the newest first."""
+        """Return the steps that made the image, newest first."""
         return list(_call("history", self.id))
 
     def tag(self, reference: str) -> None:
-        """Add a name."""
+        """Add a tag."""
         _call("tag", self.id, reference)
 
 
 def find(reference: str) -> Inspected | None:
-    """The image of this name or ID, if the daemon has it."""
+    """Return the image of this name or ID, or None."""
     try:
         return Inspected(_call("inspect_image", reference))
     except NotBuilt:
@@ -52,58 +52,58 @@ def find(reference: str) -> Inspected | None:
 
 
 def get(reference: str) -> Inspected:
-    """The image of this name or ID; NotBuilt where there is none."""
+    """Return the image of this name or ID, or raise NotBuilt."""
     return Inspected(_call("inspect_image", reference))
 
 
 @lru_cache(maxsize=1)
 def daemon_version() -> dict[str, Any]:
-    """`docker version` of the daemon; asked once a process."""
+    """Return `docker version` of the daemon; queried once per process."""
     return dict(_call("version"))
 
 
 @lru_cache(maxsize=1)
-def storage() -> Path:
-    """The daemon's data root; asked once a process, since the daemon counts much else for `docker info`."""
+def data_root() -> Path:
+    """Return the daemon's data root; queried once per process, since `docker info` is slow."""
     return Path(_call("info")["DockerRootDir"])
 
 
 def architecture() -> str:
-    """The processor for which the daemon builds, by Go's name, which is Debian's, too."""
+    """Return the architecture for which the daemon builds, by Go's name, which is also Debian's."""
     return str(daemon_version()["Arch"])
 
 
 @lru_cache(maxsize=1)
 def daemon() -> docker.DockerClient:
-    """The daemon, through docker-py; EngineMissing when none answers."""
+    """Return docker-py's client of the daemon, or raise EngineMissing."""
     try:
         client = docker.from_env(timeout=TIMEOUT_S)
-        # requests would look for proxies and a .netrc at each request, which takes longer than the request.
+        # requests would check for proxies and a .netrc before each request, which takes longer than the request.
         client.api.trust_env = not client.api.base_url.startswith("http+docker")  # a socket of this machine
         client.ping()
-    except DockerException as silence:
-        raise _missing(silence) from silence
+    except DockerException as error:
+        raise _missing(error) from error
     return client
 
 
 def local(reference: str) -> Image:
-    """An image of this machine as docker-py has it; NotBuilt where there is none."""
+    """Return docker-py's object of an image of the daemon, or raise NotBuilt."""
     return daemon().images.get(get(reference).id)
 
 
 def _call(name: str, *arguments: str) -> Any:
-    """The answer of a method of docker-py's low-level client."""
+    """Call a method of docker-py's low-level client, and translate its errors."""
     try:
         return getattr(daemon().api, name)(*arguments)
     except ImageNotFound as absent:
         raise NotBuilt(arguments[0]) from absent
     except APIError as error:
         raise ImageError(f"the Docker daemon answered {error.status_code}: {str(error.explanation)[:500]}") from error
-    except RequestException as silence:
-        raise _missing(silence) from silence
+    except RequestException as error:
+        raise _missing(error) from error
 
 
-def _missing(silence: Exception) -> EngineMissing:
+def _missing(error: Exception) -> EngineMissing:
     return EngineMissing(
-        f"no Docker daemon answers ({silence}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
+        f"no Docker daemon answers ({error}). Start dockerd, or let `./run` start one; DOCKER_HOST names another."
     )

@@ -1,1 +1,1 @@
-"""An image as files that other tools take."""
+"""Export of images: docker-archive, oci-archive, squashfs."""

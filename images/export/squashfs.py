@@ -1,6 +1,6 @@
-"""Packs a squashfs of an image for Apptainer, enroot and pyxis: the engine's export through mksquashfs.
+"""Packs a squashfs of an image for Apptainer, enroot and pyxis: the engine's export, piped through mksquashfs.
 
-enroot reads an image's configuration from three files, which replace the image's own:
+enroot reads an image's configuration from three files, which replace those of the image:
 https://github.com/NVIDIA/enroot/blob/main/doc/image-format.md
 """
 
@@ -21,10 +21,10 @@ from typing import IO, Any
 
 from docker.models.images import Image
 
-from images.contents import layers, rootfs
+from images.contents import rootfs
 from images.errors import CommandFailed, ToolMissing
 
-# zstd's level 3 packs several times as fast as its default of 15; every kernel from 4.14 on reads it.
+# zstd's level 3 is several times as fast as its default of 15; every kernel since 4.14 reads it.
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 ROOT = ("-root-mode", "755", "-root-uid", "0", "-root-gid", "0")
 
@@ -36,7 +36,7 @@ def make(image: Image, target: Path) -> None:
     created = datetime.strptime(image.attrs["Created"][:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     created_s = int(created.timestamp())
     argv = ["mksquashfs", "-", str(target), "-tar", "-quiet", "-no-progress", "-noappend", *COMPRESSION, *ROOT]
-    # mksquashfs 4.5 takes the time of the root from the clock, whatever -root-time says, unless this is set.
+    # Without it mksquashfs 4.5 takes the time of the root folder from the clock, even with -root-time.
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(created_s)}
     with (
         rootfs.exported(image) as exported,
@@ -46,7 +46,7 @@ def make(image: Image, target: Path) -> None:
         ) as packer,
     ):
         assert packer.stdin
-        with suppress(BrokenPipeError):  # it ended, and its exit code says why
+        with suppress(BrokenPipeError):  # mksquashfs failed; its exit code is checked below
             _write(exported, settings(image.attrs["Config"]), created_s, packer.stdin)
         with suppress(BrokenPipeError):
             packer.stdin.close()
@@ -57,7 +57,7 @@ def make(image: Image, target: Path) -> None:
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
-    """The files that enroot reads in place of an image's configuration: environment, mounts (none) and start script."""
+    """Return the files that enroot reads as an image's configuration: environment, mounts (none) and start script."""
     entrypoint, command = (shlex.join(config.get(key) or []) for key in ("Entrypoint", "Cmd"))
     if not entrypoint and not command:
         command = "/bin/sh"
@@ -71,22 +71,22 @@ def settings(config: Mapping[str, Any]) -> dict[str, bytes]:
     return {"etc/environment": environment.encode(), "etc/fstab": b"", "etc/rc": "\n".join([*script, ""]).encode()}
 
 
-def _write(exported: tarfile.TarFile, own: Mapping[str, bytes], created_s: int, sink: IO[bytes]) -> None:
-    """Copy an export with ``own`` in place of the image's files, and no time later than the image's.
+def _write(exported: tarfile.TarFile, replaced: Mapping[str, bytes], created_s: int, sink: IO[bytes]) -> None:
+    """Copy an export with ``replaced`` files, and no time later than the image's.
 
-    The engine made some folders of the export just now. mksquashfs 4.5 drops the leading slash of a link's target that
-    a tar has in the PAX format (as it has those that are not ASCII or long), so the tar is GNU's, but for files with
-    extended attributes, which that has not.
+    Some folders of the export have the current time. mksquashfs 4.5 drops the leading slash of a link's target from PAX
+    headers (for targets that are long or not ASCII). So the tar has GNU's format, except for files with extended
+    attributes, which only PAX has.
     """
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.GNU_FORMAT) as tree:
-        missing = {path.rpartition("/")[0] for path in own}
-        for path, _, member in layers.members(exported):
-            if path in own or path == ".dockerenv" or path.startswith("dev/"):
+        missing = {path.rpartition("/")[0] for path in replaced}
+        for path, _, member in rootfs.members(exported):
+            if path in replaced or path == ".dockerenv" or path.startswith("dev/"):
                 continue
             missing.discard(path)
             member.name, member.mtime = path, min(int(member.mtime), created_s)
             if member.islnk():
-                member.linkname = layers.plain(member.linkname)
+                member.linkname = rootfs.plain(member.linkname)
             attributes = {key: text for key, text in member.pax_headers.items() if key.startswith("SCHILY.")}
             member.pax_headers = attributes
             tree.format = tarfile.PAX_FORMAT if attributes and member.isreg() else tarfile.GNU_FORMAT
@@ -96,7 +96,7 @@ def _write(exported: tarfile.TarFile, own: Mapping[str, bytes], created_s: int, 
             new = tarfile.TarInfo(path)
             new.type, new.mode, new.mtime = tarfile.DIRTYPE, 0o755, created_s
             tree.addfile(new)
-        for path, content in own.items():
+        for path, content in replaced.items():
             new = tarfile.TarInfo(path)
             new.mode, new.size, new.mtime = 0o644, len(content), created_s
             tree.addfile(new, io.BytesIO(content))

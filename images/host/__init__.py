@@ -1,1 +1,1 @@
-"""This machine: commands, locks, digests, paths."""
+"""Commands, inter-process locks, digests of files, paths."""

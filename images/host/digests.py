@@ -1,10 +1,10 @@
 """SHA-256 of files, with a cache keyed by stat data.
 
-As in git's index a digest counts while device, inode, size and both times of a file are those that it had when it was
-read. ctime is one of them, which no program can set: an edit that restores size and mtime, a chmod or a file renamed
-into the place of another does not escape. What changed less than RACY_NS before it was read could change again without
-another ctime (git calls that racily clean), and is not remembered. Nothing is where the clock was set back since, or on
-a file system that others write to, such as NFS, whose attributes may be old: there every file is read each time.
+As in git's index, a cached digest is valid while device, inode, size, mtime and ctime of the file are unchanged. No
+program can set ctime, so the cache also notices an edit that restores size and mtime, a chmod, and a file renamed into
+place. A file that changed less than RACY_NS before it was read could change again without another ctime (git calls such
+an entry racily clean), so its digest is not cached. Nothing is cached if the clock was set back, or on a file system
+that other hosts write to, such as NFS, whose attributes may be stale: such files are read every time.
 """
 
 from __future__ import annotations
@@ -20,82 +20,82 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-RACY_NS = 2_000_000_000  # ext4 with small inodes counts seconds, and none of LOCAL is coarser
+RACY_NS = 2_000_000_000  # ext4 with small inodes counts seconds, and no file system of LOCAL is coarser
 LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"}
 MOUNTS = Path("/proc/self/mountinfo")
-IS_LOCAL: dict[int, bool] = {}  # by device, as far as this process has met it
-KEPT_AT_MOST = 50_000
+IS_LOCAL: dict[int, bool] = {}  # by device, filled as this process meets devices
+MAX_ENTRIES = 50_000
 CHUNK = 1 << 20
 
-Known = tuple[int, int, int, int, int, str]  # device, inode, size, mtime, ctime, digest
+Entry = tuple[int, int, int, int, int, str]  # device, inode, size, mtime, ctime, digest
 
 
-class Digests:
-    """The digests that one file remembers; several threads may ask."""
+class DigestCache:
+    """Digests of files, cached in one file; safe for several threads."""
 
-    def __init__(self, kept: Path, clock: Callable[[], int] = time.time_ns) -> None:
-        self._kept, self._clock, self._lock = kept, clock, threading.Lock()
-        self._known, self._news = self._read(), False
+    def __init__(self, path: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        self._path, self._clock, self._lock = path, clock, threading.Lock()
+        self._entries, self._changed = self._load(), False
 
     def sha256(self, path: str, state: os.stat_result | None = None) -> str:
-        """The sha256 of a regular file; ``state`` is what stat told of it just now."""
-        seen = state or os.stat(path)
-        known = self._known.get(path)
-        if known and known[:5] == _identity(seen) and self._is_local(path, seen.st_dev):
-            return known[5]
-        return self._of_content(path)
+        """Return the sha256 of a regular file; ``state`` is a stat result that the caller already has."""
+        current = state or os.stat(path)
+        entry = self._entries.get(path)
+        if entry and entry[:5] == _identity(current) and self._is_local(path, current.st_dev):
+            return entry[5]
+        return self._read(path)
 
-    def keep(self) -> None:
-        """Remember what was learnt, also for other processes; the last one that keeps is the one that is believed."""
+    def save(self) -> None:
+        """Write new digests to the file for other processes; the last writer wins."""
         with self._lock:
-            if not self._news:
+            if not self._changed:
                 return
-            self._news = False
-            known = dict(list(self._known.items())[-KEPT_AT_MOST:])
-            self._kept.parent.mkdir(parents=True, exist_ok=True)
-            new = self._kept.with_name(f"{self._kept.name}.{os.getpid()}")
-            new.write_text(json.dumps({"at_ns": self._clock(), "files": known}), encoding="utf-8")
-            new.replace(self._kept)
+            self._changed = False
+            entries = dict(list(self._entries.items())[-MAX_ENTRIES:])
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            new.write_text(json.dumps({"at_ns": self._clock(), "files": entries}), encoding="utf-8")
+            new.replace(self._path)
 
-    def _of_content(self, path: str) -> str:
-        """Read a file, and remember its digest where it can be known again."""
+    def _read(self, path: str) -> str:
+        """Hash the content of a file, and cache the digest if later changes can be noticed."""
         begun_ns, content = self._clock(), hashlib.sha256()
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())
             while chunk := file.read(CHUNK):
                 content.update(chunk)
             after = os.fstat(file.fileno())
-        found = content.hexdigest()
+        digest = content.hexdigest()
         settled = _identity(before) == _identity(after) and after.st_ctime_ns < begun_ns - RACY_NS
-        self._known.pop(path, None)
+        self._entries.pop(path, None)
         if settled and self._is_local(path, after.st_dev):
-            self._known[path] = (*_identity(after), found)
-            self._news = True
-        return found
+            self._entries[path] = (*_identity(after), digest)
+            self._changed = True
+        return digest
 
     def _is_local(self, path: str, device: int) -> bool:
         if device not in IS_LOCAL:
             IS_LOCAL[device] = file_system(path) in LOCAL
         return IS_LOCAL[device]
 
-    def _read(self) -> dict[str, Known]:
-        """What is remembered; nothing where the file is missing, cut off or comes from the future."""
+    def _load(self) -> dict[str, Entry]:
+        """Read the cache file; empty if it is missing, truncated, or written by a later clock."""
         try:
-            told = json.loads(self._kept.read_text(encoding="utf-8"))
-            known = {path: tuple(each) for path, each in told["files"].items()}
-            return known if told["at_ns"] <= self._clock() else {}
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            entries = {path: tuple(entry) for path, entry in content["files"].items()}
+            return entries if content["at_ns"] <= self._clock() else {}
         except (OSError, ValueError, KeyError):
             return {}
 
 
 @cache
-def at(kept: Path) -> Digests:
-    """The digests that this file remembers, the same for all of a process."""
-    return Digests(kept)
+def open_cache(path: Path) -> DigestCache:
+    """Return the digest cache of this file; one object per process."""
+    return DigestCache(path)
 
 
 def file_system(path: str, mounts: Path = MOUNTS) -> str:
-    """The kind of file system that a path lies on, as Linux calls it; nothing where that cannot be told."""
+    """Return Linux's name for the type of the file system that holds a path; '' if unknown."""
     real, found = os.path.realpath(path), ("", "")
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -114,7 +114,7 @@ def _identity(state: os.stat_result) -> tuple[int, int, int, int, int]:
 
 
 class Readable(Protocol):
-    """A binary file; gzip's and tarfile's are such, too."""
+    """A binary file, including those of gzip and tarfile."""
 
     def read(self, size: int, /) -> bytes: ...
 

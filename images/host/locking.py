@@ -10,9 +10,9 @@ from images.host.paths import LOCK_FILES
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
-    """Wait until no other process holds ``name``, a variant or a base, and be the one that does."""
+def exclusive(name: str) -> Iterator[None]:
+    """Hold the lock of a variant or base image; wait while another process holds it."""
     LOCK_FILES.mkdir(parents=True, exist_ok=True)
-    with (LOCK_FILES / f"{name}.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (LOCK_FILES / f"{name}.lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Paths of this checkout, with every file and folder below .build/."""
+"""Paths of this checkout, including every file and folder below .build/."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
-STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # the files of TEMPLATES that a Dockerfile runs
+STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # files of TEMPLATES that a Dockerfile runs
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 
 PINS = ROOT / "images" / "pins"
-LOCKS = PINS / "locks"  # a lock file for each variant, Python and machine
+LOCKS = PINS / "locks"  # one lock file per variant, Python and machine
 APT_PINS = PINS / "apt"
 VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
 TORCH_PINS = PINS / "wheels.txt"
@@ -23,7 +23,7 @@ BUILD = ROOT / ".build"
 ATTESTATIONS = BUILD / "attestations"
 BENCH = BUILD / "bench"
 BUILDAH_STORE = BUILD / "buildah"
-BUILT = BUILD / "built"  # the keys of built images
+BUILT = BUILD / "built"  # IDs of built images, by the key of their inputs
 DEMO = BUILD / "demo"
 EXPORTS = BUILD / "export"
 LAYER_SIZES = BUILD / "layers"

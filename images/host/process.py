@@ -1,4 +1,4 @@
-"""Runs commands: quietly, with their output shown, or line by line in several threads."""
+"""Runs commands: quietly, with their output shown, in parallel, or line by line from several threads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import IO
 
 from images.errors import CommandFailed
 
-KEPT_LINES = 40  # of what a command said, for the message of its failure
+KEPT_LINES = 40  # of a command's output, for the message of its failure
 
 
 def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: float | None = None) -> str:
     """Run quietly and return standard output; CommandFailed carries standard error.
 
-    ``env`` is added to this process's environment. A command that exceeds ``timeout_s`` counts as ended with 124.
+    ``env`` is added to this process's environment. A command that exceeds ``timeout_s`` fails with code 124.
     """
     try:
         whole = {**os.environ, **(env or {})}
@@ -32,21 +32,17 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None, timeout_s: fl
     return done.stdout
 
 
-def stream(argv: Sequence[str], env: Mapping[str, str] | None = None, umask: int = -1) -> None:
-    """Run with all that it says going to our standard error, for commands whose progress people watch.
-
-    ``umask`` takes the place of this process's.
-    """
-    whole = {**os.environ, **(env or {})}
-    code = subprocess.run(list(argv), env=whole, stdout=sys.stderr, umask=umask, check=False).returncode
+def stream(argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Run with all output on our standard error, for commands whose progress people watch."""
+    code = subprocess.run(list(argv), env={**os.environ, **(env or {})}, stdout=sys.stderr, check=False).returncode
     if code:
         raise CommandFailed(argv, code)
 
 
-def together(argvs: Sequence[Sequence[str]]) -> list[str | CommandFailed]:
-    """Run commands side by side, each in a session of its own; of each what it said, or how it failed.
+def run_parallel(argvs: Sequence[Sequence[str]]) -> list[str | CommandFailed]:
+    """Run commands in parallel, each in its own session; return the output or the failure of each.
 
-    When this process is asked to end (KeyboardInterrupt) they are killed; when it is killed they go on to their end.
+    KeyboardInterrupt kills them. If this process is killed, they run to their end.
     """
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")) for _ in argvs]
@@ -65,23 +61,25 @@ def together(argvs: Sequence[Sequence[str]]) -> list[str | CommandFailed]:
 def _outcome(argv: Sequence[str], child: subprocess.Popen[bytes], file: IO[str]) -> str | CommandFailed:
     code = child.wait()
     file.seek(0)
-    said = file.read()
-    return CommandFailed(argv, code, said) if code else said
+    output = file.read()
+    return CommandFailed(argv, code, output) if code else output
 
 
 class Commands:
-    """The commands that run now, which one call ends."""
+    """Running commands, terminated together by one call."""
 
     def __init__(self) -> None:
         self._children: set[subprocess.Popen[str]] = set()
-        self._ended = False
+        self._terminated = False
 
-    def watch(self, argv: Sequence[str], env: Mapping[str, str], each: Callable[[str], None], umask: int = -1) -> None:
-        """Run with ``env`` added to this process's environment, hand each line to ``each``, and wait for the end.
+    def watch(
+        self, argv: Sequence[str], env: Mapping[str, str], on_line: Callable[[str], None], umask: int = -1
+    ) -> None:
+        """Run with ``env`` added to this process's environment, and pass each line of output to ``on_line``.
 
-        ``umask`` takes the place of this process's. Raises CommandFailed with the last lines.
+        ``umask`` replaces the umask of this process. Raises CommandFailed with the last lines.
         """
-        said: list[str] = []
+        output: list[str] = []
         with subprocess.Popen(
             list(argv),
             env={**os.environ, **env},
@@ -92,23 +90,23 @@ class Commands:
             umask=umask,
         ) as child:
             self._children.add(child)
-            if self._ended:
+            if self._terminated:
                 child.terminate()
             try:
                 for line in child.stdout or ():
-                    said = [*said[1 - KEPT_LINES :], line.rstrip("\n")]
-                    each(said[-1])
-            except BaseException:  # also KeyboardInterrupt: what was started here does not outlive it
+                    output = [*output[1 - KEPT_LINES :], line.rstrip("\n")]
+                    on_line(output[-1])
+            except BaseException:  # also KeyboardInterrupt: the child must not outlive this call
                 child.terminate()
                 raise
             finally:
                 code = child.wait()
                 self._children.discard(child)
         if code:
-            raise CommandFailed(argv, code, "\n".join(said))
+            raise CommandFailed(argv, code, "\n".join(output))
 
-    def end(self) -> None:
-        """Ask every command to end, also one that is just being started."""
-        self._ended = True
+    def terminate(self) -> None:
+        """Terminate every command, also one that is being started."""
+        self._terminated = True
         for child in list(self._children):
             child.terminate()

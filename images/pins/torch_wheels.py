@@ -117,9 +117,9 @@ def _requirements(wheel: Path, *_identity: int) -> list[str]:
 
 def _verified(wheel: Path, cache: Path) -> Path:
     """A site's own wheel, if it is the file that is known by its name; ``cache`` remembers its digest."""
-    seen = digests.at(cache / "digests.json")
+    seen = digests.open_cache(cache / "digests.json")
     _refuse_another(wheel, seen.sha256(str(wheel)))
-    seen.keep()
+    seen.save()
     return wheel
 
 

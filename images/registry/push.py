@@ -21,7 +21,7 @@ from images.engine.client import Engine, choose
 from images.engine.daemon import daemon, local
 from images.errors import CommandFailed, PushFailed, TagTaken
 from images.host.paths import PUSHED
-from images.host.process import together
+from images.host.process import run_parallel
 from images.registry import referrers
 from images.registry.client import Repository
 
@@ -133,7 +133,7 @@ def push_references(engine: Engine, references: Sequence[str], pause_s: float = 
     digests: dict[str, str] = {}
     for attempt in range(1, ATTEMPTS + 1):
         left = [reference for reference in references if reference not in digests]
-        for reference, outcome in zip(left, together([[engine.client, "push", each] for each in left])):
+        for reference, outcome in zip(left, run_parallel([[engine.client, "push", each] for each in left])):
             if isinstance(outcome, CommandFailed):
                 _refuse_to_go_on(reference, outcome, attempt)
             else:

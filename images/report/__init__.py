@@ -1,1 +1,1 @@
-"""What a build did: its log, progress, report and record."""
+"""Build log, progress, report, provenance record."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from images.errors import ImageError
 
 if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.table import Table
+    from rich.progress import Progress as RichProgress
+    from rich.progress import Task
 
     from images.report.build_log import BuildLog
 
@@ -21,117 +18,105 @@ WAITING = "waiting"
 
 
 class Progress:
-    """Says nothing; the others say what they are told. ``with`` it, its display is up."""
+    """A display that prints nothing, and the base of the others; a context manager."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self.names = list(names)
+        self._width = max(map(len, names), default=0)
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Take the display down."""
+    def __exit__(self, *_: object) -> None:
+        """Close the display."""
 
     def line(self, name: str, line: str, log: BuildLog) -> None:
-        """A line that a build said, and what is known of its steps by then."""
+        """Show a line of a build's output, given the steps up to it."""
 
-    def end(self, name: str, verdict: str) -> None:
-        """A build has ended, this way."""
+    def end(self, name: str, result: str) -> None:
+        """Show the result of a build."""
 
 
 class PlainLog(Progress):
-    """All that the engine says, for one build."""
+    """The whole output of the engine, for one build."""
 
     def line(self, name: str, line: str, log: BuildLog) -> None:
         _write(line)
 
-    def end(self, name: str, verdict: str) -> None:
-        _write(verdict)
+    def end(self, name: str, result: str) -> None:
+        _write(result)
 
 
 class StepLines(Progress):
-    """One line for a step that begins and for a build that ends, with the image's name before it."""
+    """One line per started step and per finished build, beginning with the image's name."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(names)
-        self._width = max(map(len, names), default=0)
-        self._told: set[tuple[str, int]] = set()
+        self._shown: set[tuple[str, int]] = set()
 
     def line(self, name: str, line: str, log: BuildLog) -> None:
-        step = log.under_way
-        if step and step.index and (name, step.number) not in self._told:
-            self._told.add((name, step.number))
+        step = log.current
+        if step and step.index and (name, step.number) not in self._shown:
+            self._shown.add((name, step.number))
             _write(f"{name:{self._width}}  {str(step)[:140]}")
 
-    def end(self, name: str, verdict: str) -> None:
-        for line in verdict.splitlines():
+    def end(self, name: str, result: str) -> None:
+        for line in result.splitlines():
             _write(f"{name:{self._width}}  {line}")
 
 
 class LiveTable(Progress):
-    """A row for each image: what it is at and since when."""
+    """A row per image in a terminal: its current step and the seconds of that step, then its result."""
 
     def __init__(self, names: Sequence[str], stream: TextIO | None = None) -> None:
         super().__init__(names)
-        self._stream = stream or sys.stderr
-        self._at = {name: (WAITING, time.monotonic()) for name in names}
-        self._over: dict[str, str] = {}
-        self._lock = threading.Lock()
-        self._live: Live | None = None
+        self.display = _rich_progress(stream or sys.stderr)
+        self._rows = {name: self.display.add_task(WAITING, start=False, total=1, image=name) for name in names}
+        self._steps, self._results = dict.fromkeys(names, WAITING), dict[str, str]()
 
     def __enter__(self) -> Progress:
-        from rich.console import Console  # 0.1 s that only a terminal needs
-        from rich.live import Live
-
-        self._live = Live(console=Console(file=self._stream), get_renderable=self.table, refresh_per_second=5)
-        self._live.start()
+        self.display.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
-        _write("\n".join(self._over.values()))
+    def __exit__(self, *_: object) -> None:
+        self.display.stop()
+        _write("\n".join(self._results.values()))
 
     def line(self, name: str, line: str, log: BuildLog) -> None:
-        told = str(log.under_way or WAITING)
-        with self._lock:
-            if self._at[name][0] != told:
-                self._at[name] = (told, time.monotonic())
+        if (step := str(log.current or WAITING)) != self._steps[name]:
+            self._steps[name] = step
+            self.display.reset(self._rows[name], description=step)  # begins the seconds again
 
-    def end(self, name: str, verdict: str) -> None:
-        with self._lock:
-            self._over[name] = verdict
-
-    def table(self) -> Table:
-        """The table as it stands."""
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        with self._lock:
-            for name, (told, since) in self._at.items():
-                over = self._over.get(name, "").partition("\n")[0]
-                spent = "" if over or told == WAITING else f"{time.monotonic() - since:.0f} s"
-                table.add_row(Text(name), spent, Text(over or told))  # Text: a step's [stage 1/2] is no markup
-        return table
+    def end(self, name: str, result: str) -> None:
+        self._results[name] = result
+        self.display.update(self._rows[name], description=result.partition("\n")[0], completed=1)
 
 
-def choose(asked: str, names: Sequence[str]) -> Progress:
-    """The display of this name; ``auto`` moves on a terminal, ``plain`` tells all of one build or steps of several."""
+def choose(kind: str, names: Sequence[str]) -> Progress:
+    """Return the display of this kind.
+
+    ``auto`` is ``live`` on a terminal, else ``plain``, which shows all output of one build, or the steps of several.
+    """
     plain: type[Progress] = PlainLog if len(names) == 1 else StepLines
     auto = LiveTable if sys.stderr.isatty() else plain
     kinds: dict[str, type[Progress]] = {"auto": auto, "live": LiveTable, "plain": plain, "quiet": Progress}
-    if asked not in kinds:
-        raise ImageError(f"--progress={asked} is not known; there are {', '.join(kinds)}.")
-    return kinds[asked](names)
+    if kind not in kinds:
+        raise ImageError(f"--progress={kind} is not a valid display: pass one of {', '.join(kinds)}.")
+    return kinds[kind](names)
+
+
+def _rich_progress(stream: TextIO) -> RichProgress:
+    from rich.console import Console  # rich takes 0.1 s to import, and only a terminal needs it
+    from rich.progress import Progress as Display
+    from rich.progress import ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class StepSeconds(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if task.finished or task.elapsed is None else f"{task.elapsed:.0f} s", justify="right")
+
+    image, text = TextColumn("{task.fields[image]}"), TextColumn("{task.description}", markup=False)
+    return Display(image, StepSeconds(), text, console=Console(file=stream), refresh_per_second=5)
 
 
 def _write(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201  a display is there to print
+    print(text, file=sys.stderr, flush=True)  # noqa: T201  a display prints

@@ -1,4 +1,4 @@
-"""The images under test: built here when they are not yet, which the layer cache makes quick."""
+"""The images under test, built if they are missing or changed, which the layer cache makes quick."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PASSED_BEFORE = "passed before"
 
 @pytest.fixture(scope="session", autouse=True)
 def _with_docker(docker_client: str) -> None:
-    """Every test here uses it."""
+    """Every test of this folder uses the docker client."""
 
 
 @pytest.fixture(scope="session")
@@ -45,14 +45,14 @@ def daemon() -> Iterator[DockerClient]:
 
 @pytest.fixture(scope="session")
 def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A registry's address. Not through `docker_services`: a run has one of it, and that is the rehearsal cluster's."""
+    """The address of a registry; not of `docker_services`, which a run has once and the rehearsal cluster uses."""
     compose.build_images(debian.ensure())
     path = tmp_path_factory.mktemp("registry") / "compose.yaml"
     path.write_text(
         f'version: "3"\nservices:\n  registry:\n    image: {compose.IMAGES}-registry\n    ports: ["127.0.0.1::5000"]\n'
     )
     command = shlex.join(compose.compose_command())
-    # Without --wait, which docker-compose 1.29 lacks.
+    # Without --wait, which docker-compose 1.29 does not have.
     up, down = ["up --detach"], ["down --volumes --timeout 0"]
     project = f"verljob-test-push{os.environ.get('PYTEST_XDIST_WORKER', '')}"
     with get_docker_services(command, str(path), project, up, down) as services:
@@ -68,26 +68,26 @@ def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield address
 
 
-# What `ray --version` needs of what ray[default] pulls, and the stub of vLLM.
-OF_RAY = [
+# The dependencies of ray[default] that `ray --version` and the stub of vLLM need.
+RAY_PACKAGES = [
     "ray", "click", "filelock", "jsonschema", "jsonschema-specifications", "msgpack", "packaging", "protobuf", "pyyaml",
     "requests", "attrs", "referencing", "rpds-py", "typing-extensions", "charset-normalizer", "idna", "urllib3",
     "certifi", "aiosignal", "frozenlist", "numpy",
 ]  # fmt: skip
 
 
-def small(variant: Variant, **more: str) -> Variant:
-    """The variant with Ray's and verl's own packages alone, verl without the gigabyte that it pulls."""
-    installs = {"verl": variant.installs["verl"], "ray": variant.installs["ray"], **more}
+def small(variant: Variant, **added: str) -> Variant:
+    """The variant with the packages of Ray and verl only, without verl's gigabyte of dependencies."""
+    installs = {"verl": variant.installs["verl"], "ray": variant.installs["ray"], **added}
     return replace(variant, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
 
 
-def small_lock(variant: Variant, folder: Path, **more: str) -> Path:
-    """The lines of the variant's lock for that, and one for each package more, which the stand-in offers."""
+def small_lock(variant: Variant, folder: Path, **added: str) -> Path:
+    """The lines of the variant's lock for these packages, and one per added package, which the stand-in offers."""
     lines = locks.path(variant).read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.split("==")[0] in ("verl", *OF_RAY)]
+    kept = [line for line in lines if line.split("==")[0] in ("verl", *RAY_PACKAGES)]
     standin.offered(folder)
-    for name, version in more.items():
+    for name, version in added.items():
         wheel = next(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
         kept.append(f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}")
     (folder / "lock.txt").write_text("\n".join(kept), encoding="utf-8")
@@ -96,28 +96,28 @@ def small_lock(variant: Variant, folder: Path, **more: str) -> Path:
 
 @pytest.fixture(scope="session")
 def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Build a small set of a variant on its stand-in, or on what was built there, with other packages more; its ID.
+    """Builds a small variant on its stand-in or on another base, with added packages, and returns the image's ID.
 
-    All variants are built at once to begin with, and nothing twice.
+    All variants are built in parallel at first, and nothing twice.
     """
 
     @cache
-    def make(variant: str, base: str = "", **more: str) -> str:
+    def make(variant: str, base: str = "", **added: str) -> str:
         chosen = CATALOG.variants[variant]
-        lines = small_lock(chosen, tmp_path_factory.mktemp(variant), **more)
-        tag = f"verljob-test-{variant}:{'-'.join(more) or 'plain'}"
+        lock = small_lock(chosen, tmp_path_factory.mktemp(variant), **added)
+        tag = f"verljob-test-{variant}:{'-'.join(added) or 'plain'}"
         reference = base or standin.ensure(variant)
-        return build.build(small(chosen, **more), Site.here(), [tag], from_base=reference, lock=lines)
+        return build.build(build.BuildRequest(small(chosen, **added), [tag], reference, lock), Site.read())
 
     debian.ensure()
-    # Threads that ask pytest for the first folder at once each empty what it makes.
+    # Threads that request the first folder at the same time each empty it.
     tmp_path_factory.getbasetemp()
     with ThreadPoolExecutor() as pool:
         list(pool.map(make, standin.STUBS))
     return make
 
 
-# Here and not beside those tests: of a run in several processes the one that counts collects nothing.
+# In this file, not beside those tests: in a run with several processes the counting process collects nothing.
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     if report.when == "call" and PASSED_BEFORE in dict(report.user_properties):
         return PASSED_BEFORE, "b", PASSED_BEFORE.upper()
@@ -125,9 +125,9 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if before := terminalreporter.stats.get(PASSED_BEFORE, []):
-        first = min(dict(report.user_properties)[PASSED_BEFORE] for report in before)
+    if repeated := terminalreporter.stats.get(PASSED_BEFORE, []):
+        first = min(dict(report.user_properties)[PASSED_BEFORE] for report in repeated)
         terminalreporter.write_line(
-            f"passed before: {len(before)} tests on the same images by the same code, the first on {first}; "
+            f"passed before: {len(repeated)} tests on the same images by the same code, the first on {first}; "
             "VERLJOB_TEST_AGAIN=1 runs them again"
         )

@@ -1,4 +1,4 @@
-"""What verl would say late is said before: every case is composed and validated by the image's own verl."""
+"""Configuration errors are found before a training starts: the image's own verl composes and validates every case."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.paths import RECIPES
 
 HERE = Path(__file__).parent / "configurations"
 CASES = yaml.safe_load((HERE / "cases.yaml").read_text())
-MISTAKES = [(name, says) for name, case in CASES["wrong"].items() for says in case["says"]]
-RIGHT = CASES["right"]
+ERRORS = [(name, pattern) for name, case in CASES["wrong"].items() for pattern in case["says"]]
+VALID = CASES["right"]
 Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
 def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run a command in the image, without network and with the cases; its exit code and standard output."""
+    """Runs a command in the image, with the cases and without network; returns exit code and standard output."""
     shared = tmp_path_factory.mktemp("configurations")
     shared.chmod(0o777)
     volumes = {
@@ -47,7 +47,7 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def judged(run: Run) -> dict[str, dict[str, list[str]]]:
+def results(run: Run) -> dict[str, dict[str, list[str]]]:
     code, output = run("python3", "/judge/judge.py")
     assert code == 0, output
     found: dict[str, dict[str, list[str]]] = json.loads(output.splitlines()[-1])
@@ -55,39 +55,39 @@ def judged(run: Run) -> dict[str, dict[str, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def told(judged: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
-    """What is said of each case, as sentences."""
-    return judged["told"]
+def messages(results: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
+    """The messages for each case."""
+    return results["told"]
 
 
-def test_there_are_as_many_as_were_asked_for() -> None:
-    assert len(MISTAKES) >= 30
-    assert len(RIGHT) >= 15
+def test_there_are_enough_cases() -> None:
+    assert len(ERRORS) >= 30
+    assert len(VALID) >= 15
 
 
-@pytest.mark.parametrize(("name", "says"), MISTAKES)
-def test_what_is_wrong_is_an_error_with_its_fix(name: str, says: str, told: dict[str, list[str]]) -> None:
-    wrong = "\n".join(said for said in told[name] if said.startswith("error:"))
-    assert re.search(says, wrong), told[name]
+@pytest.mark.parametrize(("name", "pattern"), ERRORS)
+def test_an_invalid_case_is_an_error_with_its_fix(name: str, pattern: str, messages: dict[str, list[str]]) -> None:
+    errors = "\n".join(message for message in messages[name] if message.startswith("error:"))
+    assert re.search(pattern, errors), messages[name]
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_right_one_is_not_even_warned_of(name: str, told: dict[str, list[str]]) -> None:
-    spoken = [said for said in told[name] if said.startswith(("error:", "warning:"))]
-    assert [said for said in spoken if "qwen2-tiny is not here" not in said] == []
+@pytest.mark.parametrize("name", VALID)
+def test_a_valid_case_has_neither_errors_nor_warnings(name: str, messages: dict[str, list[str]]) -> None:
+    problems = [message for message in messages[name] if message.startswith(("error:", "warning:"))]
+    assert [message for message in problems if "qwen2-tiny is not here" not in message] == []
 
 
 @pytest.mark.parametrize("key", REGISTRIES)
-def test_the_tables_values_are_those_that_this_verl_registers(
-    key: str, judged: dict[str, dict[str, list[str]]]
+def test_the_tables_values_are_those_registered_by_this_verl(
+    key: str, results: dict[str, dict[str, list[str]]]
 ) -> None:
-    ours = {"hf", "tracking"}  # the CPU image's own rollout; a name that verl's tracking takes for wandb
-    assert {*releases.load("0.9.1").choices[key]} - ours == {*judged["registered"][key]} - ours
+    ours = {"hf", "tracking"}  # the CPU image's own rollout; an alias of wandb in verl's tracking
+    assert {*releases.load("0.9.1").choices[key]} - ours == {*results["registered"][key]} - ours
 
 
-def test_a_person_is_told_in_lines_and_by_the_exit_code(run: Run) -> None:
-    words = ("--recipe", "/recipes/demo_cpu.yaml", "--gpus-per-node", "1", "--", "trainer.save_freqq=1")
-    code, output = run("python3", "-m", "verl_node.configuration", *words)
+def test_the_command_line_prints_lines_and_returns_an_exit_code(run: Run) -> None:
+    args = ("--recipe", "/recipes/demo_cpu.yaml", "--gpus-per-node", "1", "--", "trainer.save_freqq=1")
+    code, output = run("python3", "-m", "verl_node.configuration", *args)
     assert code == 65
     assert output.splitlines()[0] == "demo_cpu with verl 0.9.1 on 2 nodes with 1 GPUs each"
     assert "Say trainer.save_freq." in output

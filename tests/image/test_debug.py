@@ -1,4 +1,4 @@
-"""Ray's debugger as VERLJOB_DEBUG sets it up: a task that fails waits for VS Code, on a port of the job's."""
+"""Ray's debugger with VERLJOB_DEBUG: a failed task waits for VS Code, on a port of the job's block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from docker import DockerClient
 from docker.models.containers import Container
 
-# What VS Code does first, said by hand: the debug adapter protocol over the socket that launch.json names.
+# The first request of VS Code: the debug adapter protocol over the socket in launch.json.
 FAIL_AND_ATTACH = """
 import json, os, re, socket, subprocess, sys, time
 import ray
@@ -27,8 +27,8 @@ found = None
 while not found and time.monotonic() < deadline:
     time.sleep(0.5)
     logs = "cat /tmp/ray/session_latest/logs/worker-*"
-    said = subprocess.run(logs, shell=True, capture_output=True, text=True).stdout
-    found = re.search(r"launch.json: (.*)", said)
+    output = subprocess.run(logs, shell=True, capture_output=True, text=True).stdout
+    found = re.search(r"launch.json: (.*)", output)
 where = json.loads(found[1])["connect"]
 with socket.create_connection((where["host"], where["port"]), timeout=10) as adapter:
     body = json.dumps({"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "debugpy"}})
@@ -46,7 +46,7 @@ BLOCK = (21000, 21511)
 
 @pytest.fixture(scope="module")
 def cluster(daemon: DockerClient, cpu_image: str) -> Iterator[Container]:
-    """A cluster of one node that stays, with a debugger."""
+    """A running cluster of one node, with a debugger."""
     container = daemon.containers.run(
         cpu_image, ["node", "--head"], detach=True, shm_size="1g", user="41234:41235",
         environment={"HOME": "/tmp", "VERLJOB_DEBUG": "1", "VERLJOB_PORT_BLOCK": "{}-{}".format(*BLOCK)},  # noqa: S108
@@ -60,7 +60,7 @@ def cluster(daemon: DockerClient, cpu_image: str) -> Iterator[Container]:
         container.remove(force=True)
 
 
-def test_a_task_that_fails_waits_on_a_port_of_the_block_and_answers(cluster: Container) -> None:
+def test_a_failed_task_waits_on_a_port_of_the_block_and_answers(cluster: Container) -> None:
     head = re.search(r"RAY_ADDRESS=(\S+)|`ray start --head` at (\S+)", cluster.logs().decode())
     assert head, cluster.logs().decode()
     done = cluster.exec_run(
@@ -69,9 +69,9 @@ def test_a_task_that_fails_waits_on_a_port_of_the_block_and_answers(cluster: Con
     )
     assert isinstance(done.output, bytes)
     assert done.exit_code == 0, done.output.decode()
-    told = json.loads(done.output.decode().splitlines()[-1])
+    result = json.loads(done.output.decode().splitlines()[-1])
 
-    assert told["waits"]
-    assert told["answered"]
-    assert told["attach"]["request"] == "attach"
-    assert BLOCK[0] <= told["attach"]["connect"]["port"] <= BLOCK[1]
+    assert result["waits"]
+    assert result["answered"]
+    assert result["attach"]["request"] == "attach"
+    assert BLOCK[0] <= result["attach"]["connect"]["port"] <= BLOCK[1]

@@ -1,4 +1,4 @@
-"""What is exported of an image holds what the image holds; and what is old goes, nothing else."""
+"""Exports have the content of the image; prune removes old images and nothing else."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 from docker import DockerClient
 from docker.models.images import Image
 
-from images.builds import prune
+from images.builds import disk, prune
 from images.catalog.catalog import Catalog
 from images.contents import filesystem
-from images.contents.tree import differences
 from images.engine import base_image
 from images.engine.client import choose
 from images.errors import DiskTooSmall, ImageError, ToolMissing
 from images.export import export
 from images.host.process import run
+from tests.support.images.archives import archive_tree, differences
 from tests.support.paths import CHECKOUT
 
 NAME = "verljob-test-export:1"
@@ -54,7 +54,7 @@ def small(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """An image of layers that replace and remove what lies below."""
+    """An image with layers that replace and remove files of those below."""
     folder = tmp_path_factory.mktemp("export")
     (folder / "Dockerfile").write_text(DOCKERFILE)
     run(
@@ -65,34 +65,34 @@ def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     daemon.images.remove(NAME, force=True)
 
 
-def test_archives_and_squashfs_hold_one_file_system(image: Image, tmp_path: Path) -> None:
+def test_archives_and_squashfs_have_one_file_system(image: Image, tmp_path: Path) -> None:
     docker, oci, squash = export.export(NAME, ["docker-archive", "oci-archive", "squashfs"], tmp_path / "files")
 
     assert sorted((tmp_path / "files").iterdir()) == sorted([docker, oci, squash])
-    tree = filesystem.of_archive(docker)
+    tree = archive_tree(docker)
     assert len(tree) > 1000
-    assert tree["opt/a/one"].holds != tree["opt/a/hard"].holds
+    assert tree["opt/a/one"].content != tree["opt/a/hard"].content
     assert "etc/motd" not in tree
-    assert differences(tree, filesystem.of_archive(oci)) == []
+    assert differences(tree, archive_tree(oci)) == []
     run(["unsquashfs", "-quiet", "-no-progress", "-dest", str(tmp_path / "tree"), str(squash)])
-    own = {path: entry for path, entry in tree.items() if not filesystem.is_engines(path)}
-    differing = [line.partition(": ")[0] for line in differences(own, filesystem.of_folders([tmp_path / "tree"]))]
+    own = {path: entry for path, entry in tree.items() if not filesystem.is_engine_path(path)}
+    differing = [line.partition(": ")[0] for line in differences(own, filesystem.read_folders([tmp_path / "tree"]))]
     assert differing == ["etc/environment", "etc/fstab", "etc/rc"]
 
 
-def test_an_oci_archive_goes_where_it_is_taken_and_starts_as_the_image_does(small: Image, tmp_path: Path) -> None:
+def test_an_oci_archive_has_the_configuration_of_the_image(small: Image, tmp_path: Path) -> None:
     (archive,) = export.export(SMALL, ["oci-archive"], tmp_path)
 
     with tarfile.open(archive) as packed:
         (manifest,) = json.loads(packed.extractfile("index.json").read())["manifests"]  # type: ignore[union-attr]
-    told = json.loads(run(["skopeo", "inspect", "--config", f"oci-archive:{archive}:small"]))
+    inspected = json.loads(run(["skopeo", "inspect", "--config", f"oci-archive:{archive}:small"]))
 
     assert manifest["annotations"]["org.opencontainers.image.ref.name"] == "small"
-    assert told["config"]["Entrypoint"] == ["/file"]
-    assert "SAID=two words" in told["config"]["Env"]
+    assert inspected["config"]["Entrypoint"] == ["/file"]
+    assert "SAID=two words" in inspected["config"]["Env"]
 
 
-def test_an_archive_comes_back_as_the_image_that_it_was(small: Image, daemon: DockerClient, tmp_path: Path) -> None:
+def test_a_loaded_archive_is_the_same_image(small: Image, daemon: DockerClient, tmp_path: Path) -> None:
     (archive,) = export.export(SMALL, ["docker-archive"], tmp_path)
     daemon.images.remove(SMALL)
 
@@ -100,18 +100,19 @@ def test_an_archive_comes_back_as_the_image_that_it_was(small: Image, daemon: Do
     assert daemon.images.get(SMALL).id == small.id
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = Image({**small.attrs, "Size": 20 * 10**9}, small.client)
     monkeypatch.setattr(export, "local", lambda _: large)
+    monkeypatch.setattr(disk, "free_bytes", lambda _: 100_000_000)
 
     with pytest.raises(DiskTooSmall, match=r"as squashfs takes about 20\.0 GB in .*, and 0\.1 GB"):
-        list(export.export(SMALL, ["squashfs"], tmp_path, free=lambda _: 100_000_000))
+        list(export.export(SMALL, ["squashfs"], tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_format_that_fails_leaves_those_before_it_and_no_part_of_its_own(
+def test_a_failed_format_keeps_earlier_files_and_leaves_no_partial_file(
     small: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -122,16 +123,17 @@ def test_a_format_that_fails_leaves_those_before_it_and_no_part_of_its_own(
 
 
 @pytest.mark.parametrize(
-    ("formats", "told"), [("bake", "bake is no longer written.*squashfs"), ("zip", "no format 'zip'; there are")]
+    ("formats", "message"),
+    [("bake", "bake is no longer written.*squashfs"), ("zip", "unknown format 'zip': pass one of")],
 )
-def test_a_format_that_there_is_not_is_refused(formats: str, told: str) -> None:
-    with pytest.raises(ImageError, match=told):
+def test_an_unknown_format_is_refused(formats: str, message: str) -> None:
+    with pytest.raises(ImageError, match=message):
         export.parse_formats(formats)
 
 
 @pytest.fixture
 def two(daemon: DockerClient, tmp_path: Path) -> Iterator[list[str]]:
-    """The IDs of an image with the label and of one without."""
+    """The IDs of an image with the label and of one without it."""
     names = []
     for name, label in (("verl.cpu:0.0.1-old", LABEL), ("verljob-test-export:other", "other")):
         (tmp_path / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nLABEL {label}=1 of={name}\n")
@@ -144,26 +146,28 @@ def two(daemon: DockerClient, tmp_path: Path) -> Iterator[list[str]]:
             daemon.images.remove(name)
 
 
-def test_what_is_old_of_ours_goes_and_nothing_else(daemon: DockerClient, two: list[str]) -> None:
+def test_prune_removes_our_old_images_and_nothing_else(daemon: DockerClient, two: list[str]) -> None:
     catalog, (ours, other) = Catalog.read(), two
     daemon.images.get(ours).tag("verljob-test-export:mine")
-    assert ours not in prune.find(catalog, LABEL).images  # it has a name that somebody chose
+    assert ours not in prune.find(catalog, LABEL).images  # it has a chosen name
 
     daemon.images.remove("verljob-test-export:mine")
     old = prune.find(catalog, LABEL)
     assert ours in old.images
-    assert "verl.cpu:0.0.1-old" in prune.shown(old)
+    assert "verl.cpu:0.0.1-old" in prune.table(old)
 
-    said = prune.remove(prune.Old({ours: old.images[ours]}))
+    summary = prune.remove(prune.StaleItems({ours: old.images[ours]}))
 
-    assert said == "Removed 1 images and 0 records of the build cache."
+    assert summary == "Removed 1 images and 0 records of the build cache."
     assert ours not in {image.id for image in daemon.images.list()}
     assert other in {image.id for image in daemon.images.list()}
 
 
-def test_prune_alone_removes_nothing() -> None:
+def test_prune_without_yes_removes_nothing() -> None:
     shown = subprocess.check_output(
         [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "image.prune"], text=True
     )
 
-    assert shown == "Nothing here is old.\n" or shown.endswith("`invoke image.prune --yes` removes all of these.\n")
+    assert shown == "No old images or cache records.\n" or shown.endswith(
+        "`invoke image.prune --yes` removes all of these.\n"
+    )

@@ -1,4 +1,4 @@
-"""Data and models as the image makes, fetches and checks them: what needs pyarrow, torch and verl itself."""
+"""Data and models as the image makes, fetches and checks them, with its own pyarrow, torch and verl."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for path in sys.argv[1:]:
     print(json.dumps({"schema": {field.name: str(field.type) for field in table.schema}, "rows": table.to_pylist()}))
 """
 
-# verl's own scorer on what the model says to questions that it has not seen, sampled as the rollout samples.
+# verl's own scorer on the model's answers to unseen questions, sampled as in the rollout.
 SCORE = """
 import sys
 import torch
@@ -38,10 +38,10 @@ tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], padding_side="left")
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
 rows = parquet.read_table(sys.argv[2]).to_pylist() * 4
 prompts = [tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False) for row in rows]
-asked = tokenizer(prompts, return_tensors="pt", padding=True)
-said = model.generate(**asked, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=32)
-said = said[:, asked.input_ids.shape[1]:]
-answers = tokenizer.batch_decode(said, skip_special_tokens=True)
+tokens = tokenizer(prompts, return_tensors="pt", padding=True)
+output = model.generate(**tokens, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=32)
+output = output[:, tokens.input_ids.shape[1]:]
+answers = tokenizer.batch_decode(output, skip_special_tokens=True)
 scores = [default_compute_score(row["data_source"], answer, row["reward_model"]["ground_truth"])
           for row, answer in zip(rows, answers)]
 print(sum(scores) / len(scores))
@@ -49,7 +49,7 @@ print(sum(scores) / len(scores))
 
 
 class Inside:
-    """Runs commands in containers of one image, as this account, with one folder of the host and no network."""
+    """Runs commands in containers of one image, as this account, with one host folder and no network."""
 
     def __init__(self, daemon: DockerClient, image: str, shared: Path) -> None:
         self.daemon = daemon
@@ -90,7 +90,7 @@ def inside(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def prepared(inside: Inside) -> Path:
-    """The folder of everything that the image can make without a network."""
+    """The folder with all data and models that the image can make without a network."""
     names = ("--dataset", "demo", "--dataset", "gsm8k", "--dataset", "math", "--model", "demo:qwen2-tiny")
     code, events = inside.prepare(*names, "--source", str(VERL))
     assert code == 0, events
@@ -101,7 +101,7 @@ def stamps(folders: Sequence[Path]) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for folder in folders for path in folder.iterdir()}
 
 
-def test_parquet_files_have_the_columns_types_and_rows_of_verls_own(inside: Inside, prepared: Path) -> None:
+def test_parquet_files_have_the_columns_types_and_rows_of_verls_own_scripts(inside: Inside, prepared: Path) -> None:
     files = [(name, split) for name in ("gsm8k", "math") for split in ("train", "test")]
     code, output = inside("python3", "-c", READ, *(str(prepared / name / f"{split}.parquet") for name, split in files))
     assert code == 0
@@ -109,7 +109,7 @@ def test_parquet_files_have_the_columns_types_and_rows_of_verls_own(inside: Insi
         assert json.loads(made) == json.loads((VERL / name / f"verl-{split}.json").read_text())
 
 
-def test_what_is_there_and_whole_is_left_alone(inside: Inside, prepared: Path) -> None:
+def test_complete_files_are_left_alone(inside: Inside, prepared: Path) -> None:
     folders = [prepared / "demo", prepared / "gsm8k", prepared / "models" / "qwen2-tiny"]
     before = stamps(folders)
     code, _ = inside.prepare(
@@ -119,16 +119,14 @@ def test_what_is_there_and_whole_is_left_alone(inside: Inside, prepared: Path) -
     assert stamps(folders) == before
 
 
-def test_the_demo_model_is_sometimes_right_and_sometimes_wrong_by_verls_own_scorer(
-    inside: Inside, prepared: Path
-) -> None:
+def test_the_demo_model_is_right_and_wrong_by_verls_own_scorer(inside: Inside, prepared: Path) -> None:
     model, data = prepared / "models" / "qwen2-tiny", prepared / "demo" / "test.parquet"
     code, output = inside("python3", "-c", SCORE, str(model), str(data))
     assert code == 0
     assert 0.2 <= float(output) <= 0.6
 
 
-def test_a_model_without_a_tokenizer_ends_with_66_and_its_folder(inside: Inside, prepared: Path) -> None:
+def test_a_model_without_a_tokenizer_exits_with_66_and_its_folder(inside: Inside, prepared: Path) -> None:
     folder = inside.shared / "no-tokenizer"
     folder.mkdir()
     for name in ("config.json", "model.safetensors"):
@@ -138,7 +136,7 @@ def test_a_model_without_a_tokenizer_ends_with_66_and_its_folder(inside: Inside,
     assert str(folder) in events[-1]["cause"]
 
 
-def test_a_model_that_an_earlier_job_fetched_is_found_without_the_hub(inside: Inside, prepared: Path) -> None:
+def test_a_cached_model_is_found_without_the_hub(inside: Inside, prepared: Path) -> None:
     home = inside.shared / "huggingface"
     cached = home / "hub" / "models--Org--Tiny"
     (cached / "refs").mkdir(parents=True)
@@ -152,7 +150,7 @@ def test_a_model_that_an_earlier_job_fetched_is_found_without_the_hub(inside: In
     assert str(snapshot) in events[-1]["message"]
 
 
-def test_a_data_set_is_fetched_from_the_hub_once_and_then_found_in_hf_home(inside: Inside, prepared: Path) -> None:
+def test_a_data_set_is_fetched_once_and_then_found_in_hf_home(inside: Inside, prepared: Path) -> None:
     env = {"HF_HOME": str(inside.shared / "fetched")}
     hub = ("python3", "-c", FAKE_HUB, str(VERL / "gsm8k"), "openai/gsm8k")
     names = ("--dataset", "gsm8k", "--data-dir", str(inside.shared / "from-hub"))
@@ -168,9 +166,7 @@ def test_a_data_set_is_fetched_from_the_hub_once_and_then_found_in_hf_home(insid
     ("arguments", "named"),
     [(("--model", "Qwen/Qwen2-7B-Instruct"), "Qwen/Qwen2-7B-Instruct"), (("--dataset", "gsm8k"), "openai/gsm8k")],
 )
-def test_without_the_hub_66_comes_within_seconds_and_names_it(
-    inside: Inside, arguments: tuple[str, str], named: str
-) -> None:
+def test_a_missing_hub_exits_with_66_within_seconds(inside: Inside, arguments: tuple[str, str], named: str) -> None:
     empty = inside.shared / f"empty{arguments[0]}"
     code, events = inside.prepare(*arguments, "--data-dir", str(empty), HF_HOME=str(empty))
     assert (code, events[-1]["code"]) == (66, 66)

@@ -1,7 +1,7 @@
-"""Twenty packages that ask for another torch than the base's, tried on a finished ROCm image: none of them gets it.
+"""Twenty packages that require another torch than the base's, tried on a finished ROCm image: none can install it.
 
-Name, version and requirement are those of the packages' METADATA on PyPI, read on 2026-11-22; the wheels are stubs that
-ask for nothing else. Beside them lie stubs of the torches that they would bring.
+Name, version and requirement are from the packages' METADATA on PyPI, read on 2026-11-22; the wheels are stubs with no
+other requirement, beside stubs of the versions of torch that they would install.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ TORCHES = ["1.12.1", "2.6.0", "2.8.0", "2.9.0", "2.11.0", "2.14.0"]
 TRIAL = """
 import contextlib, io, json, os, sys
 from pip._internal.cli.main import main
-said = {}
+outputs = {}
 for constraint in (os.environ["PIP_CONSTRAINT"], ""):
     os.environ["PIP_CONSTRAINT"] = constraint
     for pin in sys.argv[1:]:
-        heard = io.StringIO()
-        with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             main(["install", "--dry-run", "--no-index", "--find-links", "/offenders", pin])
-        said.setdefault(pin, []).append(heard.getvalue())
-json.dump(said, sys.stdout)
+        outputs.setdefault(pin, []).append(output.getvalue())
+json.dump(outputs, sys.stdout)
 """
 
 
 @pytest.fixture(scope="module")
-def said(
+def pip_outputs(
     daemon: DockerClient, build_on_standin: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[str]]:
-    """What pip says to each, under the image's own constraint and without it."""
+    """The output of pip for each package, with the image's constraint and without it."""
     folder = tmp_path_factory.mktemp("offenders")
     folder.chmod(0o755)
-    for name, (version, asked) in OFFENDERS.items():
-        stub_wheel.write(folder, name, version, requires=[asked])
+    for name, (version, requirement) in OFFENDERS.items():
+        stub_wheel.write(folder, name, version, requires=[requirement])
     for version in TORCHES:
         stub_wheel.write(folder, "torch", version)
     for path in Path(folder).iterdir():
@@ -71,21 +71,21 @@ def said(
     container = daemon.containers.run(image, ["python3", "-c", TRIAL, *pins], volumes=volumes, detach=True, user="0")
     try:
         container.wait()
-        output = container.logs(stdout=True, stderr=False)  # what `run` answers is cut off at 16 KB now and then
+        output = container.logs(stdout=True, stderr=False)  # the output of `run` is sometimes cut off at 16 KB
     finally:
         container.remove(force=True)
-    heard: dict[str, list[str]] = json.loads(output)
-    return heard
+    outputs: dict[str, list[str]] = json.loads(output)
+    return outputs
 
 
-def test_there_are_twenty_of_them() -> None:
+def test_there_are_twenty_packages() -> None:
     assert len(OFFENDERS) == 20
 
 
 @pytest.mark.parametrize("name", OFFENDERS)
-def test_it_cannot_bring_another_torch_and_would_if_nothing_held_it(said: dict[str, list[str]], name: str) -> None:
+def test_another_torch_is_installed_only_without_the_constraint(pip_outputs: dict[str, list[str]], name: str) -> None:
     version, _ = OFFENDERS[name]
-    held, free = said[f"{name}=={version}"]
+    held, free = pip_outputs[f"{name}=={version}"]
 
     assert "Would install" not in held
     assert "ResolutionImpossible" in held or "conflict" in held

@@ -1,4 +1,4 @@
-"""verl.rocm and verl.cuda, built on stand-ins for their bases: standins/README.md says what that proves."""
+"""verl.rocm and verl.cuda, built on stand-ins for their bases; standins/README.md explains what that proves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import standin
 from docker import DockerClient
 
-from images.builds import build
+from images.builds.build import BuildRequest, build
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.errors import BaseUnreachable, CommandFailed
@@ -37,7 +37,7 @@ def facts(daemon: DockerClient, image: str, *names: str) -> dict[str, list[str]]
     return found
 
 
-def test_the_bases_own_packages_are_as_they_were(daemon: DockerClient, built: tuple[str, str]) -> None:
+def test_the_packages_of_the_base_are_unchanged(daemon: DockerClient, built: tuple[str, str]) -> None:
     variant, image = built
     replaced = CATALOG.variants[variant].replaces
     kept = {name: version for name, version in standin.STUBS[variant].items() if name not in replaced}
@@ -48,7 +48,9 @@ def test_the_bases_own_packages_are_as_they_were(daemon: DockerClient, built: tu
     assert all(inside[name][1].startswith(PREFIX[variant]) for name in kept)
 
 
-def test_ray_and_verl_are_the_catalogs_and_in_the_bases_python(daemon: DockerClient, built: tuple[str, str]) -> None:
+def test_ray_and_verl_have_the_catalogs_versions_in_the_bases_python(
+    daemon: DockerClient, built: tuple[str, str]
+) -> None:
     variant, image = built
     chosen = CATALOG.variants[variant]
 
@@ -62,23 +64,23 @@ def test_ray_and_verl_are_the_catalogs_and_in_the_bases_python(daemon: DockerCli
 
 def test_ray_starts_from_that_python(daemon: DockerClient, built: tuple[str, str]) -> None:
     _, image = built
-    said = daemon.containers.run(image, ["ray", "--version"], remove=True, user="41234:41235")
+    output = daemon.containers.run(image, ["ray", "--version"], remove=True, user="41234:41235")
 
-    assert b"version" in said
+    assert b"version" in output
 
 
-def test_the_toolkit_takes_the_place_of_the_bases_entrypoint_and_is_on_its_path(
+def test_the_toolkit_replaces_the_bases_entrypoint_and_is_on_its_path(
     daemon: DockerClient, built: tuple[str, str]
 ) -> None:
     _, image = built
     program = "import verl_node; print(verl_node.__path__[0], open('/proc/1/comm').read().strip())"
 
-    said = daemon.containers.run(image, ["python3", "-c", program], remove=True, user="41234:41235")
+    output = daemon.containers.run(image, ["python3", "-c", program], remove=True, user="41234:41235")
 
-    assert said.decode().split() == ["/opt/verljob/python/verl_node", "tini"]
+    assert output.decode().split() == ["/opt/verljob/python/verl_node", "tini"]
 
 
-def test_the_masks_that_the_base_presets_do_not_reach_a_job(
+def test_masks_preset_by_the_base_do_not_reach_a_job(
     daemon: DockerClient, build_on_standin: Callable[..., str]
 ) -> None:
     program = (
@@ -87,12 +89,12 @@ def test_the_masks_that_the_base_presets_do_not_reach_a_job(
         "print(sum(name in os.environ for name in names), sum(name in cleaned for name in names))"
     )
 
-    said = daemon.containers.run(build_on_standin("rocm6.2"), ["python3", "-c", program], remove=True)
+    output = daemon.containers.run(build_on_standin("rocm6.2"), ["python3", "-c", program], remove=True)
 
-    assert said.split() == [b"3", b"0"]
+    assert output.split() == [b"3", b"0"]
 
 
-def test_the_replacing_vllm_is_built_by_the_base_for_the_architectures_of_the_catalog(
+def test_the_replaced_vllm_is_built_in_the_base_for_the_catalogs_architectures(
     daemon: DockerClient, build_on_standin: Callable[..., str]
 ) -> None:
     version, _, summary = facts(daemon, build_on_standin("rocm6.2"), "vllm")["vllm"]
@@ -101,16 +103,16 @@ def test_the_replacing_vllm_is_built_by_the_base_for_the_architectures_of_the_ca
     assert summary == f"built by {PREFIX['rocm6.2']}/bin/python3 for gfx90a;gfx942"
 
 
-def test_pip_would_replace_torch_if_nothing_held_it(daemon: DockerClient) -> None:
+def test_pip_would_replace_torch_without_the_constraint(daemon: DockerClient) -> None:
     argv = ["-m", "pip", "install", "--dry-run", "--no-index", "wants-newer-torch"]
 
-    said = daemon.containers.run(standin.ensure("cu130"), argv, entrypoint="python3", remove=True)
+    output = daemon.containers.run(standin.ensure("cu130"), argv, entrypoint="python3", remove=True)
 
-    assert b"Would install torch-99.0 wants-newer-torch-1.0" in said
+    assert b"Would install torch-99.0 wants-newer-torch-1.0" in output
 
 
 @pytest.mark.parametrize(
-    ("offender", "told"),
+    ("offender", "messages"),
     [
         (
             "wants-newer-torch",
@@ -119,37 +121,37 @@ def test_pip_would_replace_torch_if_nothing_held_it(daemon: DockerClient) -> Non
         ("overwrites-torch", ["guard: this image is not what it should be", "another package wrote over its files"]),
     ],
 )
-def test_a_package_that_would_replace_torch_ends_the_build(
-    build_on_standin: Callable[..., str], capfd: pytest.CaptureFixture[str], offender: str, told: Sequence[str]
+def test_a_package_that_would_replace_torch_fails_the_build(
+    build_on_standin: Callable[..., str], capfd: pytest.CaptureFixture[str], offender: str, messages: Sequence[str]
 ) -> None:
-    # On what was built before, so that nothing but the offender is left to install.
+    # On the finished image, so that only the offender is left to install.
     build_on_standin("cu130")
     with pytest.raises(CommandFailed):
         build_on_standin("cu130", base="verljob-test-cu130:plain", **{offender: "1.0"})
 
     log = capfd.readouterr().err
-    assert [words for words in told if words not in log] == []
+    assert [message for message in messages if message not in log] == []
 
 
-def test_over_a_base_that_lacks_nothing_an_image_adds_few_and_small_layers(
+def test_an_image_adds_few_and_small_layers_to_a_base_with_all_packages(
     daemon: DockerClient, build_on_standin: Callable[..., str], tmp_path: Path
 ) -> None:
     below = daemon.images.get(build_on_standin("cu130"))
-    variant, lines = small(CATALOG.variants["cu130"]), small_lock(CATALOG.variants["cu130"], tmp_path)
+    variant, lock = small(CATALOG.variants["cu130"]), small_lock(CATALOG.variants["cu130"], tmp_path)
     tags, plain = ["verljob-test-cu130:over"], "verljob-test-cu130:plain"
-    image = daemon.images.get(build.build(variant, Site.here(), tags, from_base=plain, lock=lines))
+    image = daemon.images.get(build(BuildRequest(variant, tags, plain, lock), Site.read()))
 
     added = len(image.attrs["RootFS"]["Layers"]) - len(below.attrs["RootFS"]["Layers"])
-    told = store.read(plain)
-    assert told
-    of_verl = sum(step["size"] for step in told["steps"] if "verl.txt" in step["text"])  # the base has it by now
+    last = store.read(plain)
+    assert last
+    verl_bytes = sum(step["size"] for step in last["steps"] if "verl.txt" in step["text"])  # the base has verl already
     assert 0 < added <= 8
-    assert of_verl > 1e6
-    assert image.attrs["Size"] - below.attrs["Size"] + of_verl < 60e6
+    assert verl_bytes > 1e6
+    assert image.attrs["Size"] - below.attrs["Size"] + verl_bytes < 60e6
 
 
-def test_an_unreachable_base_ends_in_a_sentence_before_anything_is_built(daemon: DockerClient) -> None:
+def test_an_unreachable_base_is_reported_before_anything_is_built(daemon: DockerClient) -> None:
     variant = CATALOG.variants["rocm6.2"]
 
     with pytest.raises(BaseUnreachable, match=r"registry\.invalid/rocm:1 is not on this machine.*--base"):
-        build.build(variant, Site.here(), ["verljob-test:none"], from_base="registry.invalid/rocm:1")
+        build(BuildRequest(variant, ["verljob-test:none"], "registry.invalid/rocm:1"), Site.read())

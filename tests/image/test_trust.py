@@ -20,6 +20,7 @@ from images.catalog.catalog import Catalog
 from images.contents import packages, rootfs
 from images.context import context
 from images.context import inputs as context_inputs
+from images.context.plan import BuildPlan
 from images.engine import base_image
 from images.engine.client import choose
 from images.engine.daemon import get
@@ -59,7 +60,8 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     engine, reference, started = choose(), base_image.ensure(), record.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
-        folder = context.stage(SPEC, reference, [])
+        staged = context.stage(SPEC, reference, {})
+    folder = staged.folder
     (folder / "Dockerfile").write_text(DOCKERFILE)
     for path in ("a/stays-1", "a/gone-1", "anew/old-1"):
         metadata = folder / f"site/{path}.dist-info/METADATA"
@@ -69,9 +71,11 @@ def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
     run(argv, engine.environment)
     image = daemon.images.get(NAME)
     below = get(reference)
-    inputs = context_inputs.inputs(folder, below.id, context_inputs.by_docker(engine), {})
-    made_of = record.dependencies(SPEC, reference, below, folder, inputs)
-    recorded = record.write(str(image.id), record.predicate(SPEC, engine, reference, folder, made_of, started=started))
+    inputs = context_inputs.collect(
+        folder, below.id, context_inputs.docker_versions(engine), {}, dict.fromkeys(staged.entries)
+    )
+    plan = BuildPlan(SPEC, [NAME], engine, reference, below, staged, {}, inputs)
+    recorded = record.write(str(image.id), record.predicate(plan, record.dependencies(plan), started))
     yield image
     recorded.unlink()
     daemon.images.remove(str(image.id), force=True)
@@ -99,12 +103,12 @@ def pushed(
 
 
 def test_the_layers_and_the_export_of_an_image_hold_the_same_packages(built: Image) -> None:
-    folders = rootfs.layers(built)
+    folders = rootfs.layer_folders(built)
     assert folders, "these tests run as root with overlay2"
 
-    found = rootfs.of_layers(folders, packages.is_database)
+    found = rootfs.read_folders(folders, packages.is_database)
 
-    assert found == rootfs.streamed(built, packages.is_database)
+    assert found == rootfs.read_export(built, packages.is_database)
     assert sorted(path for path in found if path.startswith("opt/")) == [
         "opt/a/stays-1.dist-info/METADATA",
         "opt/anew/new-1.dist-info/METADATA",

@@ -49,7 +49,10 @@ def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("task", "told"),
-    [("image.export", f"by comma: {', '.join(FORMATS)}"), ("testbed.up", f"compute nodes, 1 to {MAX_NODES}")],
+    [
+        ("image.export", f"comma-separated: {', '.join(FORMATS)}"),
+        ("testbed.up", f"compute nodes, 1 to {MAX_NODES}"),
+    ],
 )
 def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None:
     argv = [sys.executable, "-m", "invoke", "--help", task]

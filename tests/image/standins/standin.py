@@ -48,7 +48,7 @@ def ensure(variant: str) -> str:
     engine = choose()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as private:
         stage(variant, chosen.python, Path(folder))
-        secrets = Site.here().secrets(chosen, Path(private))
+        secrets = Site.read().secrets(chosen, Path(private))
         arguments = ["--tag", reference, "--build-arg", f"BASE={base_image.ensure()}", *secrets, folder]
         run(engine.build_argv(arguments), engine.environment)
     return reference

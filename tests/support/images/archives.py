@@ -1,4 +1,4 @@
-"""Archives of images as engines write them, with all that layers may do to one another, and the tree that they make."""
+"""Image archives as engines write them, with every effect of a layer on those below, and the tree that they make."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import hashlib
 import io
 import json
 import tarfile
-from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 
-from images.contents.tree import CHARACTERS, FILE, FOLDER, LINK, Entry
+from images.contents.filesystem import CHARACTERS, FILE, FOLDER, LINK, Entry, Tree, differing, entries
+from images.export.export import layer_names
 
 OWNER = (7, 8)
-Member = tuple[str, str]  # path, and text; a path that ends in / is a folder, a text that begins with -> or = a link
+WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
+Member = tuple[str, str]  # path and text; a path that ends in / is a folder, a text that begins with -> or = a link
 
 
 def layer(*members: Member) -> bytes:
@@ -34,27 +37,27 @@ def layer(*members: Member) -> bytes:
     return packed.getvalue()
 
 
-def saved(folder: Path, *layers: bytes) -> Path:
+def docker_archive(folder: Path, *layers: bytes) -> Path:
     """An archive as `docker save` writes it."""
     names = [f"{index}/layer.tar" for index in range(len(layers))]
     manifest = json.dumps([{"Config": "c.json", "Layers": names}]).encode()
-    return packed(folder / "docker.tar", {**dict(zip(names, layers)), "manifest.json": manifest})
+    return write_tar(folder / "docker.tar", {**dict(zip(names, layers)), "manifest.json": manifest})
 
 
-def laid_out(folder: Path, *layers: bytes) -> Path:
-    """An archive of the OCI layout, its layers compressed."""
+def oci_archive(folder: Path, *layers: bytes) -> Path:
+    """An archive of the OCI layout, with compressed layers."""
     blobs = [gzip.compress(each) for each in layers]
     manifest = json.dumps({"layers": [{"digest": digest(each)} for each in blobs]}).encode()
     index = json.dumps({"manifests": [{"digest": digest(manifest)}]}).encode()
     files = {f"blobs/{digest(each).replace(':', '/')}": each for each in (*blobs, manifest)}
-    return packed(folder / "oci.tar", {"index.json": index, **files})
+    return write_tar(folder / "oci.tar", {"index.json": index, **files})
 
 
 def digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def packed(path: Path, files: dict[str, bytes]) -> Path:
+def write_tar(path: Path, files: dict[str, bytes]) -> Path:
     with tarfile.open(path, "w") as archive:
         for name, content in files.items():
             new = tarfile.TarInfo(name)
@@ -63,13 +66,51 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def held(text: str) -> str:
+def archive_tree(path: Path) -> Tree:
+    """The tree of an archive, by a second implementation of overlays to compare the product with."""
+    tree: dict[str, Entry] = {}
+    with tarfile.open(path) as archive:
+        for name in layer_names(archive):
+            with tarfile.open(fileobj=archive.extractfile(name), mode="r:*") as opened:
+                tree = overlay(tree, entries(opened, tree))
+    return tree
+
+
+def overlay(below: Tree, members: Iterable[tuple[str, bool, Entry]]) -> dict[str, Entry]:
+    """The tree of a layer (path, whether it is a folder, its entry) over those below."""
+    above, hidden, emptied = {}, set(), set()
+    for path, is_folder, entry in members:
+        name = PurePosixPath(path).name
+        parent = path[: len(path) - len(name)]
+        if name == OPAQUE:
+            emptied.add(parent)
+        elif name.startswith(WHITEOUT):
+            hidden.add(parent + name[len(WHITEOUT) :])
+        else:
+            above[path] = entry
+            if not is_folder:
+                hidden.add(path)
+
+    def is_covered(path: str) -> bool:
+        parts = path.split("/")
+        parents = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+        return path in hidden or any(each in hidden or f"{each}/" in emptied for each in parents)
+
+    return {path: entry for path, entry in below.items() if not is_covered(path)} | above
+
+
+def differences(first: Tree, second: Tree) -> list[str]:
+    """One line per path that differs."""
+    return [f"{path}: {a or 'missing'} | {b or 'missing'}" for path, a, b in differing(first, second)]
+
+
+def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file(text: str) -> Entry:
-    """What ``layer`` makes of a text."""
-    return Entry(FILE, 0o640, OWNER, held(text), len(text))
+    """The entry that ``layer`` makes of a text."""
+    return Entry(FILE, 0o640, OWNER, sha256(text), len(text))
 
 
 LAYERS = (
@@ -78,7 +119,7 @@ LAYERS = (
     layer((".wh.old", ""), ("b/", ""), ("b/spa ced 'q\"\\", "three"), ("anew/", ""), ("anew/x", "1")),
     layer(("anew/", ""), ("anew/.wh..wh..opq", ""), ("anew/y", "2"), ("a/file", "four")),
 )
-WANTED = {
+EXPECTED = {
     "a": Entry(FOLDER, 0o755, OWNER),
     "a/file": file("four"),
     "a/hard": file("two"),

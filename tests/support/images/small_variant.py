@@ -11,7 +11,7 @@ from pathlib import Path
 
 import stub_wheel
 
-from images.builds.build import build
+from images.builds.build import BuildRequest, build
 from images.builds.bundle import Bundle
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
@@ -71,4 +71,5 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
 
 if __name__ == "__main__":  # BUNDLE LOCK TAG: a process of its own, since it runs where there is no network
     bundle, lock, tag = sys.argv[1:]
-    sys.stdout.write(build(small(), Site(), [tag], lock=Path(lock), bundle=Bundle.read(Path(bundle))))
+    request = BuildRequest(small(), [tag], lock=Path(lock), bundle=Bundle.read(Path(bundle)))
+    sys.stdout.write(build(request, Site()))

@@ -41,6 +41,6 @@ def test_what_verl_cpu_is_reckoned_at_is_what_it_took_and_little_more(
     sizes = {"verl.cpu:1": base + LEFT_BYTES} if built_before else {}
     monkeypatch.setattr(disk, "find", lambda name: Inspected({"Size": sizes[name]}) if name in sizes else None)
 
-    reckoned = disk.reckoned_bytes(Catalog.read().find("cpu"), "verl.cpu:1", base)
+    reckoned = disk.estimated_bytes(Catalog.read().find("cpu"), "verl.cpu:1", base)
 
     assert LEFT_BYTES + WHEEL_BYTES < reckoned < 1.5 * LEFT_BYTES

@@ -1,4 +1,4 @@
-"""A registry in memory for the tests of what asks one, and an engine that says how registries are reached."""
+"""An in-memory registry for the tests of its clients, and an engine with registry settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.images.fake_registry import SUBJECT, FakeRegistry, running
 
 @pytest.fixture
 def engine_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What `docker info` says of one registry without TLS; docker's logins are those of ``tmp_path``."""
+    """`docker info` with one registry without TLS; docker's logins are in ``tmp_path``."""
     settings = {"RegistryConfig": {"IndexConfigs": {"plain.example:5000": {"Secure": False}}}}
     monkeypatch.setattr(client, "daemon", lambda: SimpleNamespace(info=lambda: settings))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -23,7 +23,7 @@ def engine_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def server(engine_settings: None) -> Iterator[FakeRegistry]:
-    """It has SUBJECT as `1`."""
+    """A registry with SUBJECT as tag `1`."""
     with running() as server:
         server.keep("1", SUBJECT, DOCKER_MANIFEST)
         yield server

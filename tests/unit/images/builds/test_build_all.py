@@ -1,4 +1,4 @@
-"""Targets share downloads, run in a thread pool, and fail alone."""
+"""Targets share downloads, run in a thread pool, and fail independently."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from images.builds.build_all import Outcome, Target, run, summary
 from images.errors import ImageError
 
 
-def nothing() -> None:
-    """A need that is there."""
+def done() -> None:
+    """A download that succeeds."""
 
 
-def failing(words: str) -> Callable[[], str]:
-    def make() -> str:
-        raise ImageError(words)
+def failing(message: str) -> Callable[[], str]:
+    def fail() -> str:
+        raise ImageError(message)
 
-    return make
+    return fail
 
 
-def test_what_several_need_is_made_once_and_before_them() -> None:
+def test_a_shared_download_runs_once_and_before_the_builds() -> None:
     order: list[str] = []
 
     def base() -> None:
@@ -31,11 +31,11 @@ def test_what_several_need_is_made_once_and_before_them() -> None:
         order.append("base")
 
     def named(name: str) -> Callable[[], str]:
-        def make() -> str:
+        def build() -> str:
             order.append(name)
             return name
 
-        return make
+        return build
 
     targets = [Target(name, named(name), {"base": base}) for name in "abc"]
 
@@ -44,21 +44,21 @@ def test_what_several_need_is_made_once_and_before_them() -> None:
     assert sorted(order) == ["a", "b", "base", "c"]
 
 
-def test_a_failure_stops_nothing_else_and_a_failed_need_only_those_that_need_it() -> None:
+def test_a_failed_build_stops_no_other_and_a_failed_download_only_the_builds_that_need_it() -> None:
     targets = [
-        Target("bad", failing("broken"), {"base": nothing}),
-        Target("good", lambda: "id", {"base": nothing}),
+        Target("bad", failing("broken"), {"base": done}),
+        Target("good", lambda: "id", {"base": done}),
         Target("orphan", lambda: pytest.fail("its base is missing"), {"gone": failing("no such base")}),
     ]
-    heard: list[str] = []
+    reported: list[str] = []
 
-    outcomes = run(targets, 1, over=lambda outcome: heard.append(outcome.name))
+    outcomes = run(targets, 1, on_outcome=lambda outcome: reported.append(outcome.name))
 
     assert [str(each.error or each.image_id) for each in outcomes] == ["broken", "id", "no such base"]
-    assert sorted(heard) == ["bad", "good", "orphan"]
+    assert sorted(reported) == ["bad", "good", "orphan"]
 
 
-def test_downloads_come_first_then_the_longest_target() -> None:
+def test_downloads_run_first_then_the_longest_target() -> None:
     order: list[str] = []
 
     def named(name: str) -> Callable[[], str]:
@@ -76,10 +76,10 @@ def test_downloads_come_first_then_the_longest_target() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_no_more_than_jobs_go_on_at_a_time(jobs: int) -> None:
+def test_no_more_than_jobs_run_at_a_time(jobs: int) -> None:
     lock, now, most = threading.Lock(), [0], [0]
 
-    def make() -> str:
+    def build() -> str:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
@@ -88,34 +88,34 @@ def test_no_more_than_jobs_go_on_at_a_time(jobs: int) -> None:
             now[0] -= 1
         return "id"
 
-    run([Target(str(number), make, {}) for number in range(8)], jobs)
+    run([Target(str(number), build, {}) for number in range(8)], jobs)
 
     assert most[0] == jobs
 
 
-def test_another_error_ends_what_is_under_way_and_is_raised() -> None:
-    ended = threading.Event()
+def test_another_error_terminates_running_builds_and_is_raised() -> None:
+    terminated = threading.Event()
 
     def interrupted() -> str:
         raise KeyboardInterrupt
 
-    targets = [Target("long", lambda: str(ended.wait(10)), {}), Target("ctrl-c", interrupted, {})]
+    targets = [Target("long", lambda: str(terminated.wait(10)), {}), Target("ctrl-c", interrupted, {})]
 
     with pytest.raises(KeyboardInterrupt):
-        run(targets, 2, end=ended.set)
-    assert ended.is_set()
+        run(targets, 2, terminate=terminated.set)
+    assert terminated.is_set()
 
 
-def test_less_than_one_at_a_time_is_refused() -> None:
+def test_less_than_one_job_is_refused() -> None:
     with pytest.raises(ImageError, match="--jobs=0"):
         run([], 0)
 
 
-def test_the_summary_names_every_target_failures_last() -> None:
+def test_the_summary_has_every_target_failures_last() -> None:
     outcomes = [Outcome("bad", "", ImageError("broken\nlog"), 1.0), Outcome("good", "sha256:1", None, 12.34)]
 
     assert summary(outcomes).splitlines() == [
         "good    12.3 s  sha256:1",
         "bad      1.0 s  FAILED: broken",
-        "1 of 2 images are there",
+        "1 of 2 images are up to date",
     ]

@@ -1,4 +1,4 @@
-"""What is old: ours, and named by nothing that counts; and never anybody else's."""
+"""Old images and cache records: ours, without a current name; never those of others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from images.builds import prune
-from images.builds.prune import Old
+from images.builds.prune import StaleItems
 from images.report import record
 
 CURRENT = {"verl.cpu:0.9.1-cpu", "verl.cpu:latest"}
@@ -33,30 +33,30 @@ def image(key: str, *tags: str, pulled: bool = False) -> Any:
         (["verl.cpu:0.9.0-cpu", "verl.cpu:mine"], False),
     ],
 )
-def test_an_image_is_old_when_no_name_of_it_counts(tags: list[str], old: bool) -> None:
+def test_an_image_is_old_if_it_has_no_current_or_chosen_name(tags: list[str], old: bool) -> None:
     assert bool(prune.old_images([image("1", *tags)], CURRENT, set())) is old
 
 
-def test_what_a_container_uses_stays() -> None:
+def test_an_image_that_a_container_uses_is_kept() -> None:
     assert prune.old_images([image("1")], CURRENT, {"sha256:1"}) == {}
 
 
-def test_what_was_pulled_by_digest_stays_unless_it_was_built_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_pulled_by_digest_is_kept_unless_this_checkout_built_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert prune.old_images([image("1", pulled=True)], CURRENT, set()) == {}
 
-    monkeypatch.setattr(record, "read", lambda _: {"built": "here"})
+    monkeypatch.setattr(record, "read", lambda _: {"built": "by this checkout"})
     assert prune.old_images([image("1", pulled=True)], CURRENT, set()) == {"sha256:1": ("without a name", 7)}
 
 
 def records(*each: tuple[str, str, str]) -> list[dict[str, Any]]:
     """Records of a build cache by ID, parent and description."""
     return [
-        {"ID": key, "Parent": parent, "Description": said, "Size": 5, "InUse": False, "Shared": False}
-        for key, parent, said in each
+        {"ID": key, "Parent": parent, "Description": description, "Size": 5, "InUse": False, "Shared": False}
+        for key, parent, description in each
     ]
 
 
-def test_of_the_cache_only_our_steps_are_old_and_what_was_built_on_them() -> None:
+def test_our_old_cache_records_and_those_built_on_them_are_old() -> None:
     ours = "mount / from exec /bin/sh -c python3 /steps/guard.py verify"
     found = records(
         ("1", "", f"{ours} --pins new"),
@@ -72,18 +72,18 @@ def test_of_the_cache_only_our_steps_are_old_and_what_was_built_on_them() -> Non
     assert prune.old_cache(found, {"python3 /steps/guard.py verify --pins new"}) == {"2": 5, "3": 5, "4": 5}
 
 
-def test_a_record_that_is_in_use_or_part_of_an_image_stays() -> None:
+def test_a_record_in_use_or_part_of_an_image_is_kept() -> None:
     used, shared = records(("1", "", "cp /opt/verljob"), ("2", "", "cp /opt/verljob"))
 
     assert prune.old_cache([{**used, "InUse": True}, {**shared, "Shared": True}], set()) == {}
 
 
-def test_what_is_shown_has_names_and_sizes_and_the_next_command() -> None:
-    old = Old({"sha256:0123456789abcdef": ("verl.cpu:0.9.0-cpu", 1_750_000_000)}, {"a": 10**9, "b": 10**9})
+def test_the_table_has_names_sizes_and_the_next_command() -> None:
+    old = StaleItems({"sha256:0123456789abcdef": ("verl.cpu:0.9.0-cpu", 1_750_000_000)}, {"a": 10**9, "b": 10**9})
 
-    assert prune.shown(old).splitlines()[:2] == [
+    assert prune.table(old).splitlines()[:2] == [
         "  1.75 GB  verl.cpu:0.9.0-cpu  0123456789ab",
         "  2.00 GB  build cache, 2 records",
     ]
-    assert "invoke image.prune --yes" in prune.shown(old)
-    assert prune.shown(Old()) == "Nothing here is old."
+    assert "invoke image.prune --yes" in prune.table(old)
+    assert prune.table(StaleItems()) == "No old images or cache records."

@@ -134,7 +134,7 @@ def test_no_engine_is_asked_for_anything_where_a_cell_is_impossible(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
 
     with pytest.raises(Incompatible):
-        build.build(rocm(verl="0.9.1"), Site.here("", {}), ["n:1"])
+        build.build(build.BuildRequest(rocm(verl="0.9.1"), ["n:1"]), Site.read("", {}))
 
     assert not (tmp_path / "called").exists()
 

@@ -1,4 +1,4 @@
-"""Packages of an image, from the databases that it has."""
+"""Packages of an image, read from its databases."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def metadata(name: str, version: str, more: str = "") -> bytes:
     return f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n{more}\nA text.\nName: not-this\n".encode()
 
 
-def test_debians_packages_are_those_that_are_installed() -> None:
+def test_debian_packages_that_are_installed_are_listed() -> None:
     assert purls({"var/lib/dpkg/status": STATUS, packages.OS_RELEASE: RELEASE}) == [
         "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12",
         "pkg:deb/debian/login@1:4.13%2Bdfsg1-1?arch=amd64&distro=debian-12",
     ]
 
 
-def test_a_distroless_base_has_a_file_for_each_package() -> None:
+def test_a_distroless_base_has_one_file_per_package() -> None:
     status = b"Package: tzdata\nVersion: 2026a-0\nArchitecture: all\n"
 
     (found,) = packages.listed({"var/lib/dpkg/status.d/tzdata": status, packages.OS_RELEASE: RELEASE})
@@ -63,7 +63,7 @@ def test_a_distroless_base_has_a_file_for_each_package() -> None:
         (f"{SITE}/TransferQueue-0.1.11-py3.9.egg/EGG-INFO/PKG-INFO", SITE),
     ],
 )
-def test_a_python_package_is_found_in_every_form_and_place(path: str, where: str) -> None:
+def test_a_python_package_is_found_in_every_form_and_folder(path: str, where: str) -> None:
     assert packages.is_database(path)
     (found,) = packages.listed({path: metadata("TransferQueue", "0.1.11")})
 
@@ -74,7 +74,7 @@ def test_a_python_package_is_found_in_every_form_and_place(path: str, where: str
     "path",
     ["opt/METADATA", f"{SITE}/x.dist-info/RECORD", "var/lib/dpkg/status-old", "var/lib/dpkg/info/x.list", "etc/a.json"],
 )
-def test_other_files_are_no_databases(path: str) -> None:
+def test_other_files_are_not_databases(path: str) -> None:
     assert not packages.is_database(path)
 
 
@@ -87,17 +87,17 @@ def test_the_same_package_in_two_prefixes_is_two_packages() -> None:
     ]
 
 
-def test_a_licence_is_told_where_the_package_gives_an_spdx_expression() -> None:
+def test_a_licence_is_the_spdx_expression_of_the_package() -> None:
     (found,) = packages.listed({f"{SITE}/a.dist-info/METADATA": metadata("a", "1", "License-Expression: MIT\n")})
 
     assert found.licence == "MIT"
 
 
-def test_metadata_without_a_name_or_a_version_is_no_package() -> None:
+def test_metadata_without_a_name_or_a_version_is_skipped() -> None:
     assert packages.listed({f"{SITE}/a.dist-info/METADATA": b"Name: a\n", f"{SITE}/b.egg-info": b""}) == []
 
 
-def test_condas_packages_are_told_with_their_builds() -> None:
+def test_conda_packages_have_their_build() -> None:
     path = "opt/conda/envs/py_3.9/conda-meta/python-3.9.19-h955ad1f_1.json"
     record = b'{"name": "python", "version": "3.9.19", "build": "h955ad1f_1", "license": "PSF-2.0"}'
 
@@ -108,7 +108,7 @@ def test_condas_packages_are_told_with_their_builds() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(packages.RPM))
-def test_an_rpm_database_is_refused_and_not_passed_over(path: str) -> None:
+def test_an_rpm_database_is_refused_not_ignored(path: str) -> None:
     assert packages.is_database(path)
     assert packages.listed({path: b""}) == []
     with pytest.raises(ImageError, match=f"has an RPM database, /{path};.* base on Debian"):

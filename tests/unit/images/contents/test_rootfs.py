@@ -1,4 +1,4 @@
-"""Reading an image without running it: layers are merged as overlayfs merges them, an archive says the same."""
+"""Reading files of an image without running it: layers are merged as overlayfs does, an archive has the same files."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def layer(folder: Path, *paths: str) -> Path:
 
 
 def whiteout(path: Path) -> None:
-    """What overlay2 leaves of a removed name; to make one needs root."""
+    """Make what overlay2 leaves of a removed name; needs root."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.mknod(path, 0o020000, os.makedev(0, 0))
     except PermissionError:
-        pytest.skip("to make a device node needs root")
+        pytest.skip("making a device node needs root")
 
 
 def read(*folders: Path) -> dict[str, str]:
-    return {path: content.decode() for path, content in rootfs.of_layers(folders, lambda _: True).items()}
+    return {path: content.decode() for path, content in rootfs.read_folders(folders, lambda _: True).items()}
 
 
-def test_a_file_of_an_upper_layer_takes_the_place_of_the_one_below(tmp_path: Path) -> None:
+def test_a_file_of_an_upper_layer_replaces_the_one_below(tmp_path: Path) -> None:
     top, bottom = layer(tmp_path / "top", "etc/a"), layer(tmp_path / "bottom", "etc/a", "etc/b")
 
     assert read(top, bottom) == {"etc/a": "top etc/a", "etc/b": "bottom etc/b"}
 
 
-def test_what_an_upper_layer_removed_is_gone_and_may_come_again_above(tmp_path: Path) -> None:
+def test_a_removed_path_is_gone_until_a_layer_above_adds_it_again(tmp_path: Path) -> None:
     top, middle = layer(tmp_path / "top", "lib/again/file"), tmp_path / "middle"
     bottom = layer(tmp_path / "bottom", "lib/gone", "lib/folder/file", "lib/again/old", "lib/stays")
     for name in ("gone", "folder", "again"):
@@ -49,7 +49,7 @@ def test_what_an_upper_layer_removed_is_gone_and_may_come_again_above(tmp_path: 
     assert read(top, middle, bottom) == {"lib/again/file": "top lib/again/file", "lib/stays": "bottom lib/stays"}
 
 
-def test_a_folder_that_was_made_anew_has_nothing_of_the_one_below(tmp_path: Path) -> None:
+def test_an_opaque_folder_hides_the_one_below(tmp_path: Path) -> None:
     top, bottom = layer(tmp_path / "top", "opt/x/new"), layer(tmp_path / "bottom", "opt/x/old", "opt/y")
     try:
         os.setxattr(top / "opt/x", "user.overlay.opaque", b"y")
@@ -72,7 +72,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert list(read(only)) == ["usr/lib/file"]
 
 
-def test_only_what_is_wanted_is_read_from_an_archive_and_a_hard_link_is_what_it_links_to(tmp_path: Path) -> None:
+def test_only_matching_files_are_read_from_an_archive_and_hard_links_are_resolved(tmp_path: Path) -> None:
     root = layer(tmp_path / "root", "pkgs/x.dist-info/METADATA", "big")
     (root / "site").mkdir()
     os.link(root / "pkgs/x.dist-info/METADATA", root / "site/METADATA")
@@ -82,7 +82,7 @@ def test_only_what_is_wanted_is_read_from_an_archive_and_a_hard_link_is_what_it_
     stream = io.BufferedReader(rootfs._Stream(iter([packed.getvalue()[:1000], packed.getvalue()[1000:]])))
 
     with tarfile.open(fileobj=stream, mode="r|") as archive:
-        found = rootfs.of_archive(archive, lambda path: path.endswith("METADATA"))
+        found = rootfs.read_archive(archive, lambda path: path.endswith("METADATA"))
 
     assert {path: content.decode() for path, content in found.items()} == {
         "pkgs/x.dist-info/METADATA": "root pkgs/x.dist-info/METADATA",
@@ -98,12 +98,12 @@ def test_only_what_is_wanted_is_read_from_an_archive_and_a_hard_link_is_what_it_
         {"Name": "overlay2", "Data": {"UpperDir": "/no/such/place"}},
     ],
 )
-def test_layers_that_are_kept_otherwise_or_out_of_reach_are_none(driver: object) -> None:
-    assert rootfs.layers(Image(attrs={"GraphDriver": driver})) == []
+def test_layers_in_another_storage_or_unreadable_are_not_used(driver: object) -> None:
+    assert rootfs.layer_folders(Image(attrs={"GraphDriver": driver})) == []
 
 
-def test_the_layers_of_overlay2_are_told_top_first(tmp_path: Path) -> None:
+def test_the_layers_of_overlay2_are_returned_top_first(tmp_path: Path) -> None:
     folders = [layer(tmp_path / name) for name in ("top", "middle", "bottom")]
     data = {"UpperDir": str(folders[0]), "LowerDir": f"{folders[1]}:{folders[2]}"}
 
-    assert rootfs.layers(Image(attrs={"GraphDriver": {"Name": "overlay2", "Data": data}})) == folders
+    assert rootfs.layer_folders(Image(attrs={"GraphDriver": {"Name": "overlay2", "Data": data}})) == folders

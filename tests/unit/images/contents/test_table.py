@@ -10,10 +10,10 @@ from images.errors import EngineMissing
 
 
 def no_engine() -> None:
-    raise EngineMissing("none here")
+    raise EngineMissing("none")
 
 
-def test_the_table_names_every_variant_with_base_pins_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_variant_with_base_pins_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents_table, "daemon", no_engine)
     catalog = Catalog.read()
 
@@ -25,11 +25,13 @@ def test_the_table_names_every_variant_with_base_pins_and_defaults(monkeypatch: 
         assert f"verl {variant.installs['verl']}" in table
     assert table.count("default of --platform") == 3
     assert "builds vllm 0.6.3 at fd47e57f4b0d" in table
-    assert "no engine to ask" in table
+    assert "no engine answers" in table
 
 
-def test_a_layer_is_told_by_what_it_installs() -> None:
+def test_a_layer_is_named_by_the_packages_it_installs() -> None:
     step = "RUN /bin/sh -c export A=1  && apt-get update  && apt-get install --yes   tini # buildkit"
 
-    assert contents_table._telling(step) == "apt-get install --yes tini # buildkit"
-    assert contents_table._telling("COPY toolkit/ /opt/verljob/ # buildkit") == "COPY toolkit/ /opt/verljob/ # buildkit"
+    assert contents_table._short_step(step) == "apt-get install --yes tini # buildkit"
+    assert (
+        contents_table._short_step("COPY toolkit/ /opt/verljob/ # buildkit") == "COPY toolkit/ /opt/verljob/ # buildkit"
+    )

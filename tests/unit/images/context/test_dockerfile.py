@@ -1,4 +1,4 @@
-"""What a Dockerfile's instructions read of their context."""
+"""Instructions of a Dockerfile, and the paths of the context that they read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from images.context.dockerfile import final_stage, parse, parse_steps, steps
+from images.context.dockerfile import final_stage, parse, steps
 from images.context.render import RENDERED
 from images.errors import ImageError
 
@@ -31,7 +31,7 @@ ARG UNUSED=1
 FROM ${BASE} AS first
 RUN --mount=type=cache,target=/c --mount=type=secret,id=pip \
     echo one \
-    # said in between
+    # a comment in between
  && echo two
 
 FROM ${BASE}
@@ -42,22 +42,22 @@ CMD ["node"]
 """
 
 
-def test_continued_lines_are_one_step_and_comments_none() -> None:
-    told = parse_steps(WORDS)
+def test_continued_lines_are_one_instruction_without_comments() -> None:
+    found = parse(WORDS)
 
-    assert [step.name for step in told] == ["ARG", "ARG", "FROM", "RUN", "FROM", "ENV", "COPY", "CMD"]
-    assert " ".join(told[3].text.split()) == "echo one && echo two"
-    assert told[3].mounts == [{"type": "cache", "target": "/c"}, {"type": "secret", "id": "pip"}]
-    assert " ".join(told[5].text.split()) == 'A=1 B="two words" C="say \\"so\\""'
-    assert told[7].words == ["node"]
-
-
-def test_a_step_that_says_nothing_is_an_error() -> None:
-    with pytest.raises(ImageError, match="says nothing: 'RUN'"):
-        parse_steps("RUN")
+    assert [each.name for each in found] == ["ARG", "ARG", "FROM", "RUN", "FROM", "ENV", "COPY", "CMD"]
+    assert " ".join(found[3].arguments.split()) == "echo one && echo two"
+    assert found[3].mounts == [{"type": "cache", "target": "/c"}, {"type": "secret", "id": "pip"}]
+    assert " ".join(found[5].arguments.split()) == 'A=1 B="two words" C="say \\"so\\""'
+    assert found[7].words == ["node"]
 
 
-def test_instructions_are_joined_and_belong_to_their_stage() -> None:
+def test_an_instruction_without_arguments_is_an_error() -> None:
+    with pytest.raises(ImageError, match="has no arguments: 'RUN'"):
+        parse("RUN")
+
+
+def test_instructions_are_one_line_and_have_their_stage() -> None:
     found = parse(TEXT)
 
     assert [(each.stage, each.text) for each in found[:4]] == [
@@ -69,7 +69,7 @@ def test_instructions_are_joined_and_belong_to_their_stage() -> None:
     assert final_stage(found) == "stage-1"
 
 
-def test_what_a_step_reads_are_the_contexts_paths_and_other_stages() -> None:
+def test_a_step_reads_paths_of_the_context_and_other_stages() -> None:
     _, copy, add, run, everything = steps(parse(TEXT), "stage-1")
 
     assert (copy.sources, copy.stages) == (("steps", "lock.txt"), ())
@@ -80,7 +80,7 @@ def test_what_a_step_reads_are_the_contexts_paths_and_other_stages() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RENDERED.glob("*.Dockerfile")), ids=lambda path: path.stem)
-def test_a_rendered_dockerfile_is_read_whole(path: Path) -> None:
+def test_every_instruction_of_a_rendered_dockerfile_is_parsed(path: Path) -> None:
     found = parse(path.read_text())
     known = {"ARG", "FROM", "RUN", "COPY", "ENV", "LABEL", "ENTRYPOINT", "CMD", "USER", "WORKDIR", "SHELL"}
 

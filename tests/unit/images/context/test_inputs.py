@@ -1,4 +1,4 @@
-"""An image is unchanged only when all that it was made of is: every input is mutated once."""
+"""An image is unchanged only if all its inputs are: every input is mutated once."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class FakeDaemon:
     """A daemon's images by ID."""
 
     def __init__(self) -> None:
-        self.kept, self.number = dict[str, Inspected](), "20.10.24"
+        self.images, self.number = dict[str, Inspected](), "20.10.24"
 
     def version(self) -> dict[str, str]:
         return {"Version": self.number}
 
     def find(self, image_id: str) -> Inspected | None:
-        return self.kept.get(image_id)
+        return self.images.get(image_id)
 
 
 @pytest.fixture(autouse=True)
 def fake_daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
     fake = FakeDaemon()
-    monkeypatch.setattr(inputs, "image_of", fake.find)
+    monkeypatch.setattr(inputs, "find_image", fake.find)
     monkeypatch.setattr(inputs, "daemon_version", fake.version)
     return fake
 
@@ -54,14 +54,23 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("torch/__init__.py", "a = 1\n")
         archive.writestr("torch-2.13.0.dist-info/METADATA", "Name: torch\n")
-    return context.stage(CPU, "base:1", [wheel])
+    return context.stage(CPU, "base:1", wheelhouse(wheel)).folder
+
+
+def wheelhouse(*wheels: Path) -> dict[str, Path]:
+    return {f"wheelhouse/{wheel.name}": wheel for wheel in wheels}
+
+
+def listed(folder: Path) -> dict[str, None]:
+    """Every path in a folder, as an entry that has to be read."""
+    return {str(path.relative_to(folder)): None for path in folder.rglob("*")}
 
 
 def key_of(folder: Path, base_id: str = BASE_ID, engine: Engine = ENGINE) -> str:
-    return inputs.key(inputs.inputs(folder, base_id, inputs.by_docker(engine), LABELS))
+    return inputs.key(inputs.collect(folder, base_id, inputs.docker_versions(engine), LABELS, listed(folder)))
 
 
-def test_the_same_inputs_have_the_same_key_whenever_they_were_staged(staged: Path) -> None:
+def test_the_key_does_not_depend_on_file_times(staged: Path) -> None:
     before = key_of(staged)
     for path in staged.rglob("*"):
         os.utime(path, (1, 1))
@@ -69,14 +78,14 @@ def test_the_same_inputs_have_the_same_key_whenever_they_were_staged(staged: Pat
     assert key_of(staged) == before
 
 
-def test_a_changed_byte_of_any_file_is_caught(staged: Path) -> None:
+def test_a_changed_byte_of_any_file_changes_the_key(staged: Path) -> None:
     before, files = key_of(staged), [path for path in staged.rglob("*") if path.is_file() and path.suffix != ".whl"]
 
     missed = []
     for path in files:
         content, state = path.read_bytes(), path.stat()
         path.write_bytes(bytes([content[0] ^ 1]) + content[1:] if content else b"x")
-        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))  # neither size nor time tell
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))  # same size and time
         missed += [path] if key_of(staged) == before else []
         path.write_bytes(content)
 
@@ -85,7 +94,7 @@ def test_a_changed_byte_of_any_file_is_caught(staged: Path) -> None:
     assert key_of(staged) == before
 
 
-def test_a_changed_mode_of_any_file_or_folder_is_caught(staged: Path) -> None:
+def test_a_changed_mode_of_any_file_or_folder_changes_the_key(staged: Path) -> None:
     before, paths = key_of(staged), list(staged.rglob("*"))
 
     missed = []
@@ -101,7 +110,7 @@ def test_a_changed_mode_of_any_file_or_folder_is_caught(staged: Path) -> None:
 
 @pytest.fixture
 def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout's entrypoints, of which digests are remembered though they were written just now."""
+    """A checkout's entrypoints, whose digests are cached although they were just written."""
     monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
     shutil.copytree(ENTRYPOINTS, tmp_path / "entrypoints")
     monkeypatch.setattr(context, "ENTRYPOINTS", tmp_path / "entrypoints")
@@ -109,23 +118,22 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "entrypoints"
 
 
-def remembered_key(verl: verl_source.Source | None = None) -> str:
-    """As a new process tells it."""
-    digests.at.cache_clear()
-    told: dict[str, str | None] = {}
-    folder = context.stage(CPU, "base:1", [], verl=verl, told=told)
-    known = context.staged_digests(folder)
-    read = inputs.inputs(folder, BASE_ID, "docker", LABELS)
-    for each in (told, None):
-        found = inputs.inputs(folder, BASE_ID, "docker", LABELS, known, told=each)
-        assert found == read, "as if all were read"
+def key_with_caches(verl: verl_source.Source | None = None) -> str:
+    """The key, computed as by a new process with the caches of earlier ones."""
+    digests.open_cache.cache_clear()
+    staged = context.stage(CPU, "base:1", {}, verl=verl)
+    cache = context.staged_digests(staged.folder)
+    read = inputs.collect(staged.folder, BASE_ID, "docker", LABELS, listed(staged.folder))
+    for entries in (staged.entries, listed(staged.folder)):
+        found = inputs.collect(staged.folder, BASE_ID, "docker", LABELS, entries, cache=cache)
+        assert found == read, "as if all files were read"
     key = inputs.key(read)
-    known.keep()
+    cache.save()
     return key
 
 
-def test_an_edit_of_the_toolkit_that_restores_size_and_time_is_caught(toolkit: Path) -> None:
-    before = remembered_key()
+def test_an_edit_of_the_toolkit_that_restores_size_and_time_changes_the_key(toolkit: Path) -> None:
+    before = key_with_caches()
     files = sorted(path for path in toolkit.rglob("*.*") if path.is_file() and path.suffix != ".pyc")[::10]
 
     missed = []
@@ -134,7 +142,7 @@ def test_an_edit_of_the_toolkit_that_restores_size_and_time_is_caught(toolkit: P
         for edited in (bytes([content[0] ^ 1]) + content[1:], content):
             path.write_bytes(edited)
             os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-            missed += [path] if (remembered_key() == before) != (edited == content) else []
+            missed += [path] if (key_with_caches() == before) != (edited == content) else []
 
     assert len(files) > 10
     assert missed == []
@@ -146,7 +154,7 @@ def same_size_and_time(verl: Path) -> None:
     os.utime(verl / "__init__.py", ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def chmod_alone(verl: Path) -> None:
+def chmod_only(verl: Path) -> None:
     (verl / "__init__.py").chmod(0o755)
 
 
@@ -179,7 +187,7 @@ def the_clock_goes_back(verl: Path) -> None:
     "mutate",
     [
         same_size_and_time,
-        chmod_alone,
+        chmod_only,
         a_link_is_retargeted,
         renamed_into_its_place,
         a_module_comes,
@@ -187,7 +195,7 @@ def the_clock_goes_back(verl: Path) -> None:
         the_clock_goes_back,
     ],
 )
-def test_a_change_of_a_checkout_of_verl_is_caught(
+def test_a_change_in_a_checkout_of_verl_changes_the_key(
     mutate: Callable[[Path], None], toolkit: Path, tmp_path: Path
 ) -> None:
     verl = tmp_path / "checkout/verl"
@@ -197,22 +205,20 @@ def test_a_change_of_a_checkout_of_verl_is_caught(
     (verl / "gone.py").touch()
     (verl / "link").symlink_to("__init__.py")
     found = verl_source.find(str(verl.parent), lambda _: {})
-    before = remembered_key(found)
-    assert remembered_key(found) == before
+    before = key_with_caches(found)
+    assert key_with_caches(found) == before
 
     mutate(verl)
 
-    assert remembered_key(found) != before
+    assert key_with_caches(found) != before
 
 
-def test_an_unchanged_checkout_is_known_without_reading_a_file_of_it(
-    toolkit: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, read = remembered_key(), list[str]()
-    content = digests.Digests._of_content
-    monkeypatch.setattr(digests.Digests, "_of_content", lambda self, path: read.append(path) or content(self, path))  # type: ignore[func-returns-value]
+def test_no_file_of_an_unchanged_checkout_is_read(toolkit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, read = key_with_caches(), list[str]()
+    content = digests.DigestCache._read
+    monkeypatch.setattr(digests.DigestCache, "_read", lambda self, path: read.append(path) or content(self, path))  # type: ignore[func-returns-value]
 
-    assert remembered_key() == before
+    assert key_with_caches() == before
     assert read == []
 
 
@@ -264,7 +270,7 @@ def the_wheel_is_cut_off(folder: Path) -> None:
         the_wheel_is_cut_off,
     ],
 )
-def test_a_change_of_what_is_there_is_caught(staged: Path, mutate: Callable[[Path], None]) -> None:
+def test_an_added_removed_or_replaced_entry_changes_the_key(staged: Path, mutate: Callable[[Path], None]) -> None:
     before = key_of(staged)
 
     mutate(staged)
@@ -272,7 +278,7 @@ def test_a_change_of_what_is_there_is_caught(staged: Path, mutate: Callable[[Pat
     assert key_of(staged) != before
 
 
-def test_another_link_is_caught(staged: Path) -> None:
+def test_another_link_target_changes_the_key(staged: Path) -> None:
     (staged / "toolkit/link").symlink_to("/one")
     before = key_of(staged)
     (staged / "toolkit/link").unlink()
@@ -281,7 +287,7 @@ def test_another_link_is_caught(staged: Path) -> None:
     assert key_of(staged) != before
 
 
-def test_another_base_client_buildx_or_daemon_is_caught(staged: Path, fake_daemon: FakeDaemon) -> None:
+def test_another_base_client_buildx_or_daemon_changes_the_key(staged: Path, fake_daemon: FakeDaemon) -> None:
     keys = [
         key_of(staged),
         key_of(staged, base_id="sha256:" + "2" * 64),
@@ -295,40 +301,44 @@ def test_another_base_client_buildx_or_daemon_is_caught(staged: Path, fake_daemo
 
 
 @pytest.mark.parametrize("name", list(CPU.pins))
-def test_another_pin_is_caught(staged: Path, name: str) -> None:
+def test_another_pin_changes_the_key(staged: Path, name: str) -> None:
     before = key_of(staged)
-    wheels = list((staged.parent.parent).glob("*.whl"))
+    wheels = wheelhouse(*staged.parent.parent.glob("*.whl"))
     bumped = replace(CPU, python="3.12") if name == "python" else replace(CPU, installs={**CPU.installs, name: "99.9"})
 
-    assert key_of(context.stage(bumped, "base:1", wheels, locks.path(CPU))) != before
+    assert key_of(context.stage(bumped, "base:1", wheels, locks.path(CPU)).folder) != before
 
 
-def test_a_lock_of_the_callers_is_an_input(staged: Path, tmp_path: Path) -> None:
+def test_a_given_lock_is_an_input(staged: Path, tmp_path: Path) -> None:
     before = key_of(staged)
     (tmp_path / "lock").write_text("ray==1\n")
 
-    assert key_of(context.stage(CPU, "base:1", list(tmp_path.glob("*.whl")), tmp_path / "lock")) != before
+    staged_again = context.stage(CPU, "base:1", wheelhouse(*tmp_path.glob("*.whl")), tmp_path / "lock")
+
+    assert key_of(staged_again.folder) != before
 
 
-def test_another_label_is_caught(staged: Path) -> None:
+def test_another_label_changes_the_key(staged: Path) -> None:
     before = key_of(staged)
     labels = {**LABELS, "org.opencontainers.image.created": "2023-11-14T22:13:20+00:00"}
 
-    assert inputs.key(inputs.inputs(staged, BASE_ID, inputs.by_docker(ENGINE), labels)) != before
+    assert inputs.key(inputs.collect(staged, BASE_ID, inputs.docker_versions(ENGINE), labels, listed(staged))) != before
 
 
-def test_only_the_very_image_that_was_built_of_the_inputs_counts(tmp_path: Path, fake_daemon: FakeDaemon) -> None:
+def test_only_the_image_that_was_built_from_the_inputs_counts(tmp_path: Path, fake_daemon: FakeDaemon) -> None:
     key = "ab" * 32
-    fake_daemon.kept["sha256:1"] = Inspected({"Id": "sha256:1", "Config": {"Labels": {inputs.LABEL: key}}})
+    fake_daemon.images["sha256:1"] = Inspected({"Id": "sha256:1", "Config": {"Labels": {inputs.LABEL: key}}})
 
-    assert inputs.find(key, tmp_path) is None, "it has the label, but was not built here: a child inherits labels"
-    inputs.keep(key, "sha256:1", tmp_path)
-    found = inputs.find(key, tmp_path)
+    assert inputs.find_built(key, tmp_path) is None, (
+        "it has the label, but this checkout did not build it: a child inherits labels"
+    )
+    inputs.record_built(key, "sha256:1", tmp_path)
+    found = inputs.find_built(key, tmp_path)
     assert found
     assert found.id == "sha256:1"
-    del fake_daemon.kept["sha256:1"]
-    assert inputs.find(key, tmp_path) is None
+    del fake_daemon.images["sha256:1"]
+    assert inputs.find_built(key, tmp_path) is None
 
 
-def test_what_changed_is_named() -> None:
+def test_changed_inputs_are_named() -> None:
     assert inputs.changed({"a": "1", "b": "1", "new": "1"}, {"a": "1", "b": "2", "old": "1"}) == ["b", "new", "old"]

@@ -1,4 +1,4 @@
-"""Rendered Dockerfiles: committed as they are rendered, and within what every builder understands."""
+"""Rendered Dockerfiles: committed as rendered, and limited to the syntax that every builder supports."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ CATALOG = Catalog.read()
 VARIANTS = list(CATALOG.variants.values())
 
 
-def test_the_committed_dockerfile_is_what_rendering_gives() -> None:
+def test_the_committed_dockerfile_is_up_to_date() -> None:
     for variant in VARIANTS:
         committed = (render.RENDERED / f"{variant.name}.Dockerfile").read_text(encoding="utf-8")
 
         assert render.dockerfile(variant) == committed, "run `invoke render`"
 
 
-def test_no_dockerfile_is_left_of_a_variant_that_is_gone() -> None:
+def test_no_dockerfile_of_a_removed_variant_is_left() -> None:
     assert {path.name.removesuffix(render.SUFFIX) for path in render.RENDERED.iterdir()} == set(CATALOG.variants)
 
 
-def test_rendering_all_removes_what_is_left_of_a_variant_that_is_gone(tmp_path: Path) -> None:
+def test_rendering_all_removes_the_files_of_removed_variants(tmp_path: Path) -> None:
     (tmp_path / "rocm5.Dockerfile").touch()
     (tmp_path / "notes").touch()
 
@@ -41,41 +41,41 @@ def test_rendering_all_removes_what_is_left_of_a_variant_that_is_gone(tmp_path: 
     assert {*tmp_path.iterdir()} == {*written, tmp_path / "notes"}
 
 
-def test_the_text_is_the_same_whatever_order_python_hashes_in() -> None:
+def test_the_text_does_not_depend_on_the_hash_seed() -> None:
     program = (
         "import hashlib; from images.context import render; from images.catalog.catalog import Catalog; "
         "print(hashlib.sha256(''.join(map(render.dockerfile, Catalog.read().variants.values())).encode()).hexdigest())"
     )
-    here = hashlib.sha256("".join(map(render.dockerfile, CATALOG.variants.values())).encode()).hexdigest()
+    expected = hashlib.sha256("".join(map(render.dockerfile, CATALOG.variants.values())).encode()).hexdigest()
 
     for seed in ("0", "1", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         argv = [sys.executable, "-c", program]
-        said = subprocess.run(
+        done = subprocess.run(
             argv, env=environment, capture_output=True, text=True, check=True, cwd=render.TEMPLATES.parent
         )
-        assert said.stdout.strip() == here
+        assert done.stdout.strip() == expected
 
 
-def test_a_cell_for_one_gpu_compiles_for_it_alone() -> None:
+def test_a_variant_for_one_gpu_compiles_only_for_it() -> None:
     text = render.dockerfile(CATALOG.variants["rocm6.2-gfx942"])
 
-    assert text.count('PYTORCH_ROCM_ARCH="gfx942"') == 2  # where vLLM is built, and at run time
+    assert text.count('PYTORCH_ROCM_ARCH="gfx942"') == 2  # in the build of vLLM, and at run time
     assert "gfx90a" not in text
 
 
 def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
-    # https://github.com/opencontainers/image-spec/blob/main/annotations.md; created and base.digest are the build's.
+    # https://github.com/opencontainers/image-spec/blob/main/annotations.md; the build sets created and base.digest.
     keys = "authors url documentation source version revision vendor licenses ref.name title description base.name"
 
     for variant in VARIANTS:
-        told = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(variant)))
+        labels = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', render.dockerfile(variant)))
 
-        assert set(told) == set(keys.split())
-        assert told["ref.name"] == told["version"] == variant.tag
+        assert set(labels) == set(keys.split())
+        assert labels["ref.name"] == labels["version"] == variant.tag
 
 
-def test_only_what_docker_20_10_and_buildah_1_28_know_is_used() -> None:
+def test_only_syntax_of_docker_20_10_and_buildah_1_28_is_used() -> None:
     for variant in VARIANTS:
         text = render.dockerfile(variant)
 
@@ -83,7 +83,7 @@ def test_only_what_docker_20_10_and_buildah_1_28_know_is_used() -> None:
             assert newer not in text
 
 
-def test_no_build_argument_stands_where_its_change_would_rebuild_layers() -> None:
+def test_a_build_argument_is_only_above_the_first_stage() -> None:
     for variant in VARIANTS:
         before, _, after = render.dockerfile(variant).partition("FROM ")
 
@@ -91,7 +91,7 @@ def test_no_build_argument_stands_where_its_change_would_rebuild_layers() -> Non
         assert "\nARG " not in after
 
 
-def test_labels_name_every_pin_the_base_and_the_templates_revision() -> None:
+def test_labels_have_every_pin_the_base_and_the_templates_revision() -> None:
     for variant in VARIANTS:
         text = render.dockerfile(variant)
 
@@ -109,7 +109,7 @@ def test_the_toolkit_is_the_last_layer() -> None:
         assert instructions.count("COPY") == 1
 
 
-def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with_dependencies() -> None:
+def test_packages_are_installed_by_the_guard_or_from_this_build_without_dependencies() -> None:
     for variant in VARIANTS:
         text = render.dockerfile(variant)
 
@@ -120,7 +120,7 @@ def test_nothing_is_installed_but_by_the_guard_or_from_this_build_and_never_with
             assert "--no-index" in line  # torch's wheel from the context, or a replaced package's from its stage
 
 
-def test_a_secret_is_mounted_and_never_an_argument() -> None:
+def test_secrets_are_mounted_not_passed_as_arguments() -> None:
     for variant in VARIANTS:
         text = render.dockerfile(variant)
 
@@ -145,7 +145,7 @@ def test_without_a_replacement_there_is_one_stage() -> None:
     assert "/wheels" not in text
 
 
-def test_a_misspelt_name_in_a_template_stops(tmp_path: Path) -> None:
+def test_a_misspelt_name_in_a_template_is_an_error(tmp_path: Path) -> None:
     shutil.copytree(render.TEMPLATES, tmp_path / "t")
     template = tmp_path / "t/cpu.j2"
     template.write_text(

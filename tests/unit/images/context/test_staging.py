@@ -1,4 +1,4 @@
-"""A staged folder is what was told, whatever lay there; what stays is not written, what changes gets a new time."""
+"""A staged folder has exactly the added entries; unchanged files are not written, changed ones get a new mtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from images.context.staging import Staging
-from images.host.digests import Digests
+from images.host.digests import DigestCache
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def wheel(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stage(tmp_path: Path, checkout: Path, wheel: Path) -> Callable[[], Path]:
-    """Stage the checkout, a text and the wheel, each time by an index that was read anew."""
+    """Stages the checkout, a text and the wheel, each time with caches read from disk."""
 
     def staged() -> Path:
         folder = tmp_path / "staged"
-        with Staging(folder, Digests(tmp_path / "sources"), Digests(tmp_path / "digests")) as staging:
-            staging.text("text", "told\n")
+        with Staging(folder, DigestCache(tmp_path / "sources"), DigestCache(tmp_path / "digests")) as staging:
+            staging.text("text", "text\n")
             staging.tree("tree", str(checkout), "left-out".__eq__, lambda name, _: 0o755 if ".sh" in name else 0o644)
             staging.link("wheels/a.whl", wheel)
             staging.folder("empty")
@@ -47,17 +47,17 @@ def stage(tmp_path: Path, checkout: Path, wheel: Path) -> Callable[[], Path]:
     return staged
 
 
-def seen(folder: Path) -> dict[str, tuple[str, str]]:
-    """Every path with its mode and what it holds."""
+def contents(folder: Path) -> dict[str, tuple[str, str]]:
+    """Every path with its mode and content."""
     found = {}
     for path in folder.rglob("*"):
-        holds = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
-        found[str(path.relative_to(folder))] = (f"{path.lstat().st_mode:o}", holds)
+        content = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
+        found[str(path.relative_to(folder))] = (f"{path.lstat().st_mode:o}", content)
     return found
 
 
-TOLD = {
-    "text": ("100644", "told\n"),
+EXPECTED = {
+    "text": ("100644", "text\n"),
     "tree": ("40755", ""),
     "tree/below": ("40755", ""),
     "tree/below/run.sh": ("100755", ":\n"),
@@ -70,19 +70,19 @@ TOLD = {
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
-def test_a_folder_holds_what_was_told_whatever_the_umask(umask: int, stage: Callable[[], Path], wheel: Path) -> None:
+def test_a_folder_has_the_added_entries_with_any_umask(umask: int, stage: Callable[[], Path], wheel: Path) -> None:
     before = os.umask(umask)
     try:
         folder = stage()
     finally:
         os.umask(before)
 
-    assert seen(folder) == TOLD
+    assert contents(folder) == EXPECTED
     assert folder.stat().st_mode & 0o777 == 0o755
     assert (folder / "wheels/a.whl").samefile(wheel)
 
 
-def test_what_stays_is_left_alone(stage: Callable[[], Path]) -> None:
+def test_unchanged_files_are_left_alone(stage: Callable[[], Path]) -> None:
     def states() -> dict[str, tuple[int, int, int]]:
         found = ((path, path.lstat()) for path in stage().rglob("*"))
         return {str(path): (state.st_ino, state.st_mtime_ns, state.st_ctime_ns) for path, state in found}
@@ -126,7 +126,7 @@ def a_link_is_another(folder: Path) -> None:
 
 
 def a_text_is_edited(folder: Path) -> None:
-    (folder / "text").write_text("TOLD\n")
+    (folder / "text").write_text("TEXT\n")
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,16 @@ def a_text_is_edited(folder: Path) -> None:
         a_text_is_edited,
     ],
 )
-def test_a_staged_folder_that_was_changed_is_mended(mutate: Callable[[Path], None], stage: Callable[[], Path]) -> None:
+def test_changes_in_a_staged_folder_are_undone(mutate: Callable[[Path], None], stage: Callable[[], Path]) -> None:
     mutate(stage())
 
-    assert seen(stage()) == TOLD
+    assert contents(stage()) == EXPECTED
 
 
-def test_an_edit_that_restores_size_and_time_is_staged_with_another_time(
+def test_an_edit_that_restores_size_and_time_is_staged_with_a_new_time(
     stage: Callable[[], Path], checkout: Path
 ) -> None:
-    """BuildKit would not send it otherwise."""
+    """Otherwise BuildKit would not send it."""
     staged, state = stage() / "tree/file", (checkout / "file").stat()
     before = staged.stat()
     (checkout / "file").write_text("two\n")
@@ -162,8 +162,10 @@ def test_an_edit_that_restores_size_and_time_is_staged_with_another_time(
     assert staged.stat().st_mtime_ns != before.st_mtime_ns
 
 
-def test_what_is_staged_is_nobody_elses(stage: Callable[[], Path], tmp_path: Path, checkout: Path) -> None:
-    """As an older staging left it, a link to the checkout's own file: an edit would change it without a new time."""
+def test_a_staged_file_is_not_a_hard_link_to_the_checkout(
+    stage: Callable[[], Path], tmp_path: Path, checkout: Path
+) -> None:
+    """Older versions left such links: an edit of the checkout would change the staged file without a new time."""
     staged = stage() / "tree/file"
     staged.unlink()
     os.link(checkout / "file", staged)
@@ -172,7 +174,7 @@ def test_what_is_staged_is_nobody_elses(stage: Callable[[], Path], tmp_path: Pat
     assert not staged.samefile(checkout / "file")
 
 
-def test_another_wheel_of_the_same_size_and_time_gets_a_time_of_its_own(stage: Callable[[], Path], wheel: Path) -> None:
+def test_another_wheel_of_the_same_size_and_time_gets_a_new_time(stage: Callable[[], Path], wheel: Path) -> None:
     staged, state = stage() / "wheels/a.whl", wheel.stat()
     wheel.unlink()
     wheel.write_bytes(b"wheel 2")
@@ -183,26 +185,26 @@ def test_another_wheel_of_the_same_size_and_time_gets_a_time_of_its_own(stage: C
     assert staged.stat().st_mtime_ns != state.st_mtime_ns
 
 
-def test_nothing_is_removed_where_staging_fails(stage: Callable[[], Path], tmp_path: Path) -> None:
-    folder, known = stage(), Digests(tmp_path / "digests")
-    with pytest.raises(FileNotFoundError), Staging(folder, known, known) as staging:
+def test_a_failed_staging_removes_nothing(stage: Callable[[], Path], tmp_path: Path) -> None:
+    folder, cache = stage(), DigestCache(tmp_path / "digests")
+    with pytest.raises(FileNotFoundError), Staging(folder, cache, cache) as staging:
         staging.file("tree/file", str(tmp_path / "no such file"))
 
-    assert seen(folder) == TOLD
+    assert contents(folder) == EXPECTED
 
 
-def test_the_digest_of_a_folder_is_that_of_its_files_names_and_bytes(tmp_path: Path, checkout: Path) -> None:
-    known = Digests(tmp_path / "digests")
+def test_the_digest_of_a_folder_depends_on_names_and_content_of_copied_files(tmp_path: Path, checkout: Path) -> None:
+    cache = DigestCache(tmp_path / "digests")
 
-    def digest(place: str) -> str:
-        with Staging(tmp_path / "staged", known, known) as staging:
-            staging.text(f"{place}/text", str(os.urandom(8)))
-            staging.tree(place, str(checkout), "left-out".__eq__, lambda *_: 0o644)
+    def digest(name: str) -> str:
+        with Staging(tmp_path / "staged", cache, cache) as staging:
+            staging.text(f"{name}/text", str(os.urandom(8)))
+            staging.tree(name, str(checkout), "left-out".__eq__, lambda *_: 0o644)
             staging.file("other/file", str(checkout / "file"))
-            return staging.digest(place)
+            return staging.digest(name)
 
     first = digest("a")
-    assert digest("a") == first, "a text is not among them"
+    assert digest("a") == first, "texts do not count"
     (checkout / "file").rename(checkout / "renamed")
     (checkout / "file").write_text("one\n")
     (checkout / "renamed").unlink()

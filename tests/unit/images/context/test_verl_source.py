@@ -17,7 +17,7 @@ from images.context.dockerfile import parse
 from images.context.render import dockerfile
 from images.context.staging import Staging
 from images.errors import ImageError, Incompatible
-from images.host.digests import Digests
+from images.host.digests import DigestCache
 from images.pins.locks import without
 from images.report.record import _verl
 
@@ -58,9 +58,9 @@ def repository(checkout: Path) -> Callable[..., str]:
 
 
 def stage(found: verl_source.Source, context: Path) -> Path:
-    """Stage it alone, and return what becomes /opt/verl."""
-    known = Digests(context.with_name("digests.json"))
-    with Staging(context, known, known) as staging:
+    """Stage only the source, and return the folder that becomes /opt/verl."""
+    cache = DigestCache(context.with_name("digests.json"))
+    with Staging(context, cache, cache) as staging:
         verl_source.stage(found, staging, "verl")
     return context / "verl"
 
@@ -69,7 +69,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
 
-def test_a_checkout_is_copied_with_what_pip_asks_for_and_without_what_python_and_git_left(
+def test_a_checkout_is_copied_with_metadata_and_without_caches_and_git_files(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = verl_source.find(str(checkout), nothing)
@@ -86,16 +86,16 @@ def test_a_checkout_is_copied_with_what_pip_asks_for_and_without_what_python_and
     assert url == {"url": checkout.as_uri(), "dir_info": {"editable": False}}
 
 
-def test_modes_are_those_of_every_checkout(checkout: Path, tmp_path: Path) -> None:
+def test_modes_do_not_depend_on_the_checkouts_umask(checkout: Path, tmp_path: Path) -> None:
     (checkout / "verl/__init__.py").chmod(0o600)
     staged = stage(verl_source.find(str(checkout), nothing), tmp_path / "context")
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in (staged / "verl").iterdir()}
     assert modes == {"__init__.py": 0o644, "run.sh": 0o755, "version": 0o755}
-    assert (checkout / "verl/__init__.py").stat().st_mode & 0o777 == 0o600, "the checkout's own is left alone"
+    assert (checkout / "verl/__init__.py").stat().st_mode & 0o777 == 0o600, "the checkout is not changed"
 
 
-def test_an_editable_checkout_is_linked_to(checkout: Path, tmp_path: Path) -> None:
+def test_an_editable_checkout_is_linked(checkout: Path, tmp_path: Path) -> None:
     staged = stage(verl_source.find(str(checkout), nothing, editable=True), tmp_path / "context")
 
     assert (staged / "verl").readlink() == checkout / "verl"
@@ -123,60 +123,59 @@ def test_a_branch_that_moved_is_fetched_again_and_a_commit_is_not(
     repository("commit", "--quiet", "--all", "--message=two")
 
     moved = verl_source.find(f"{url}@main", nothing, commits=tmp_path / "commits")
-    asked: list[str] = []
-    kept = verl_source.find(f"{url}@{first}", lambda of: asked.append(of) or {}, commits=tmp_path / "commits")  # type: ignore[func-returns-value]
+    kept = verl_source.find(f"{url}@{first}", nothing, commits=tmp_path / "commits")
 
     assert (moved.folder / "verl/__init__.py").read_text() == "x = 2\n"
     assert (kept.folder / "verl/__init__.py").read_text() == "x = 1\n"
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("verl", "message"),
     [
-        ("/no/such/folder", "is no verl"),
-        ("git+https://example.com/verl.git", r"name git\+URL@REF or git:REF"),
-        ("git:", "name git"),
+        ("/no/such/folder", "is not a checkout of verl"),
+        ("git+https://example.com/verl.git", r"pass git\+URL@REF or git:REF"),
+        ("git:", "pass git"),
     ],
 )
-def test_what_is_no_verl_is_refused_with_what_to_name(asked: str, told: str) -> None:
-    with pytest.raises(ImageError, match=told):
-        verl_source.find(asked, nothing)
+def test_an_invalid_source_is_refused_with_valid_forms(verl: str, message: str) -> None:
+    with pytest.raises(ImageError, match=message):
+        verl_source.find(verl, nothing)
 
 
-def test_editable_is_for_a_checkout_alone(checkout: Path) -> None:
+def test_editable_needs_a_checkout(checkout: Path) -> None:
     with pytest.raises(ImageError, match="only a checkout's folder can be --editable"):
         verl_source.find("git:main", nothing, editable=True)
-    with pytest.raises(ImageError, match="name it with --verl PATH"):
-        verl_source.chosen(CPU, "", True, nothing)
+    with pytest.raises(ImageError, match="pass its folder with --verl PATH"):
+        verl_source.from_flags(CPU, "", True, nothing)
 
 
-def test_a_version_file_that_holds_none_is_named(checkout: Path) -> None:
+def test_a_version_file_without_a_version_is_named(checkout: Path) -> None:
     (checkout / "verl/version/version").write_text("main\n")
 
-    with pytest.raises(ImageError, match="verl/version/version holds no version"):
+    with pytest.raises(ImageError, match="verl/version/version has no valid version"):
         verl_source.find(str(checkout), nothing)
 
 
-def test_an_image_of_a_checkout_has_a_tag_of_its_own_and_is_never_latest(checkout: Path) -> None:
-    variant, _ = verl_source.chosen(CPU, str(checkout), False, nothing)
+def test_an_image_of_a_checkout_has_another_tag_and_is_never_latest(checkout: Path) -> None:
+    variant, _ = verl_source.from_flags(CPU, str(checkout), False, nothing)
 
     assert CATALOG.names(variant) == ["verl.cpu:0.10.0.dev0-cpu-local"]
     assert variant.pins["verl"] == "0.10.0.dev0"
 
 
-def test_a_checkout_that_cannot_run_on_the_base_is_refused_before_a_build(checkout: Path) -> None:
-    variant, _ = verl_source.chosen(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
+def test_a_checkout_that_cannot_run_on_the_base_is_refused(checkout: Path) -> None:
+    variant, _ = verl_source.from_flags(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
 
     with pytest.raises(Incompatible, match=r"verl 0\.10\.0\.dev0 needs Python .*3\.10"):
         refuse_impossible(variant)
 
 
 @pytest.mark.parametrize("variant", ["rocm6.2", "cu130", "cpu", "cpu-vllm"])
-def test_verls_source_is_the_last_layer_and_all_below_its_own_step_is_the_releases(
+def test_verls_source_is_the_last_layer_and_the_layers_below_are_those_of_the_release(
     variant: str, checkout: Path
 ) -> None:
     release = CATALOG.variants[variant]
-    own = verl_source.applied(release, verl_source.find(str(checkout), nothing))
+    own = verl_source.with_source(release, verl_source.find(str(checkout), nothing))
     of_release, of_checkout = (
         [each.text for each in parse(dockerfile(each_of)) if each.is_step] for each_of in (release, own)
     )
@@ -188,9 +187,9 @@ def test_verls_source_is_the_last_layer_and_all_below_its_own_step_is_the_releas
     assert "source=verl.txt" in of_release[-3]
 
 
-def test_a_bump_of_verl_alone_changes_verls_own_step_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bump_of_verl_changes_only_verls_own_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "STAGED", tmp_path)
-    folder = context.stage(CPU, "base:1", [])
+    folder = context.stage(CPU, "base:1", {}).folder
 
     assert (folder / "verl.txt").read_text().startswith(f"verl=={CPU.installs['verl']}")
     assert "\nverl==" not in (folder / "lock.txt").read_text()
@@ -198,16 +197,19 @@ def test_a_bump_of_verl_alone_changes_verls_own_step_alone(tmp_path: Path, monke
     assert not [text for text in below if CPU.installs["verl"] in text]
 
 
-def test_one_package_and_the_head_are_taken_out_of_a_lock() -> None:
+def test_a_package_and_the_header_are_removed_from_a_lock() -> None:
     of_verl = "verl==2 --hash=sha256:1 --hash=sha256:2\n"
 
     assert without(f"# asked: verl==2\na==1\n{of_verl}verl-x==3\n", "verl") == ("a==1\nverl-x==3\n", of_verl)
     assert without("a==1\n", "verl") == ("a==1\n", "")
 
 
-def test_provenance_tells_of_verls_source_in_one_entry(checkout: Path, tmp_path: Path) -> None:
-    stage(verl_source.find(str(checkout), nothing), tmp_path / "context")
+def test_provenance_has_verls_source_as_one_dependency(checkout: Path, tmp_path: Path) -> None:
+    source = verl_source.find(str(checkout), nothing)
+    stage(source, tmp_path / "context")
+    entries = {str(path.relative_to(tmp_path / "context")): None for path in (tmp_path / "context").rglob("*")}
+    files = inputs.files(inputs.collect(tmp_path / "context", "", "", {}, entries))
 
-    (told,) = _verl(tmp_path / "context", inputs.files(inputs.inputs(tmp_path / "context", "", "", {})))
-    assert (told["name"], told["uri"]) == ("verl", checkout.as_uri())
-    assert len(told["digest"]["sha256"]) == 64
+    (dependency,) = _verl(source, files)
+    assert (dependency["name"], dependency["uri"]) == ("verl", checkout.as_uri())
+    assert len(dependency["digest"]["sha256"]) == 64

@@ -1,4 +1,4 @@
-"""Bases: an unreachable one ends in a sentence with the ways out, Debian's is made."""
+"""Base images: an unreachable one is reported with its fixes, Debian's is made by debootstrap."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from images.engine.client import Engine
 from images.errors import BaseUnreachable, ImageError
 
 ROCM = "docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4"
-# What docker 20.10 said on a machine without a way to the registry.
-SAID = (
+# Output of docker 20.10 on a machine without a route to the registry.
+OUTPUT = (
     'Error response from daemon: Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: '
     "no such host"
 )
@@ -20,44 +20,40 @@ SAID = (
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
-    """A docker that cannot pull, and that keeps what is imported."""
+    """A docker that cannot pull, and that records imports."""
     script = tmp_path / "docker"
     script.write_text(
         "#!/bin/sh\n"
         f'echo "$*" >> {tmp_path}/argv\n'
-        f"case $1 in pull) echo '{SAID}' >&2; exit 1 ;; import) tar -t > {tmp_path}/imported ;; esac\n"
+        f"case $1 in pull) echo '{OUTPUT}' >&2; exit 1 ;; import) tar -t > {tmp_path}/imported ;; esac\n"
     )
     script.chmod(0o755)
     return Engine(str(script), "20.10.24", buildx=False)
 
 
-def test_an_unreachable_base_ends_with_the_reason_and_every_way_out(engine: Engine) -> None:
-    with pytest.raises(BaseUnreachable) as told:
+def test_an_unreachable_base_is_reported_with_the_reason_and_every_fix(engine: Engine) -> None:
+    with pytest.raises(BaseUnreachable) as error:
         base_image.pull(engine, ROCM)
 
     for word in (ROCM, "no such host", "--base REGISTRY/NAME:TAG", "mirror", "docker load -i"):
-        assert word in str(told.value)
-    assert "\n" not in str(told.value)
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_a_debian_that_is_here_is_taken_without_asking_a_registry(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_present_debian_is_used_without_querying_a_registry(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base_image, "present", lambda reference: reference == base_image.MADE)
 
     assert base_image.ensure(engine=engine) == base_image.MADE
     assert not Path(engine.client).with_name("argv").exists()
 
 
-def test_where_no_registry_answers_debootstrap_makes_the_debian(
+def test_debootstrap_makes_debian_if_no_registry_answers(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(base_image, "present", lambda _: False)
     made = tmp_path / "bin/debootstrap"
     made.parent.mkdir()
-    made.write_text(
-        f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nmkdir -p "$5/etc" && echo 12 > "$5/etc/debian_version"\n'
-    )
+    made.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/args\nmkdir -p "$5/etc" && echo 12 > "$5/etc/debian_version"\n')
     made.chmod(0o755)
     (tmp_path / "keys.gpg").touch()
     monkeypatch.setattr(base_image, "KEYRING", tmp_path / "keys.gpg")
@@ -65,12 +61,12 @@ def test_where_no_registry_answers_debootstrap_makes_the_debian(
 
     assert base_image.ensure(mirror="http://mirror/debian", engine=engine) == base_image.MADE
     assert "./etc/debian_version" in (tmp_path / "imported").read_text().split()
-    assert (tmp_path / "asked").read_text().split()[-1] == "http://mirror/debian"
-    asked = (tmp_path / "asked").read_text()
-    assert asked.startswith(f"--force-check-gpg --keyring={tmp_path}/keys.gpg --variant=minbase bookworm ")
+    assert (tmp_path / "args").read_text().split()[-1] == "http://mirror/debian"
+    args = (tmp_path / "args").read_text()
+    assert args.startswith(f"--force-check-gpg --keyring={tmp_path}/keys.gpg --variant=minbase bookworm ")
 
 
-def test_without_debians_keys_no_base_is_made(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_base_is_made_without_debians_keys(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(base_image, "present", lambda _: False)
     monkeypatch.setattr(base_image.shutil, "which", lambda _: "/bin/false")
     monkeypatch.setattr(base_image, "KEYRING", tmp_path / "none.gpg")
@@ -79,7 +75,7 @@ def test_without_debians_keys_no_base_is_made(engine: Engine, monkeypatch: pytes
         base_image.ensure(engine=engine)
 
 
-def test_without_registry_and_debootstrap_both_fixes_are_named(
+def test_both_fixes_are_named_without_registry_and_debootstrap(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(base_image, "present", lambda _: False)

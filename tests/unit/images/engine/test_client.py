@@ -1,4 +1,4 @@
-"""Which docker client builds; the clients are executables on PATH that answer as the real ones did."""
+"""The choice of the docker client that builds; the fakes on PATH answer as the real clients do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from images.errors import EngineMissing
 
 
 def client(folder: Path, version: str, *, buildx: bool = False, daemon: bool = True) -> Path:
-    """A docker that knows its version; without a daemon `docker version` ends with 1, as 20.10 and 28 do."""
+    """A fake docker of a version; without a daemon `docker version` exits with 1, as in 20.10 and 28."""
     folder.mkdir(exist_ok=True)
     script = folder / "docker"
     script.write_text(
@@ -31,14 +31,14 @@ def chosen(*folders: Path) -> engine_client.Engine:
     return engine_client.choose({"PATH": ":".join(map(str, folders))})
 
 
-def test_a_client_that_cannot_build_does_not_shadow_one_that_can(tmp_path: Path) -> None:
+def test_a_client_without_buildkit_does_not_shadow_one_with_it(tmp_path: Path) -> None:
     client(tmp_path / "a", "28.2.2")
     able = client(tmp_path / "b", "20.10.24+dfsg1")
 
     assert chosen(tmp_path / "a", tmp_path / "b").client == str(able)
 
 
-def test_the_first_client_with_buildx_is_taken(tmp_path: Path) -> None:
+def test_the_first_client_with_buildx_is_chosen(tmp_path: Path) -> None:
     first = client(tmp_path / "a", "27.3.1", buildx=True)
     client(tmp_path / "b", "20.10.24")
 
@@ -48,7 +48,7 @@ def test_the_first_client_with_buildx_is_taken(tmp_path: Path) -> None:
     assert engine_.build_argv(["."])[1:] == ["buildx", "build", "--load", "."]
 
 
-def test_an_old_client_builds_with_buildkit_by_its_variable(tmp_path: Path) -> None:
+def test_an_old_client_uses_buildkit_through_its_variable(tmp_path: Path) -> None:
     client(tmp_path / "a", "20.10.24")
 
     engine_ = chosen(tmp_path / "a")
@@ -59,7 +59,7 @@ def test_an_old_client_builds_with_buildkit_by_its_variable(tmp_path: Path) -> N
     assert "DOCKER_BUILDKIT=1" in str(engine_)
 
 
-def test_a_client_is_known_without_a_daemon(tmp_path: Path) -> None:
+def test_a_client_is_chosen_without_a_daemon(tmp_path: Path) -> None:
     client(tmp_path / "a", "20.10.24", daemon=False)
 
     assert chosen(tmp_path / "a").version == "20.10.24"
@@ -74,15 +74,15 @@ def test_verljob_docker_skips_the_search(tmp_path: Path) -> None:
     assert found.client == str(named)
 
 
-def test_a_link_to_a_client_is_not_asked_twice(tmp_path: Path) -> None:
+def test_a_link_to_a_client_is_not_probed_twice(tmp_path: Path) -> None:
     script = client(tmp_path / "a", "28.2.2")
     (tmp_path / "b").mkdir()
     (tmp_path / "b/docker").symlink_to(script)
 
-    assert list(engine_client.on_path({"PATH": f"{tmp_path / 'a'}:{tmp_path / 'b'}"})) == [str(script)]
+    assert list(engine_client.clients_on_path({"PATH": f"{tmp_path / 'a'}:{tmp_path / 'b'}"})) == [str(script)]
 
 
-def test_without_a_client_that_can_build_each_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_every_rejected_client_is_named_with_its_reason(tmp_path: Path) -> None:
     client(tmp_path / "a", "28.2.2")
 
     with pytest.raises(EngineMissing, match=r"a/docker \(client 28\.2\.2 without the buildx plugin\).*VERLJOB_DOCKER"):

@@ -1,4 +1,4 @@
-"""Questions to the daemon, over its socket and over TCP."""
+"""Queries to the daemon, over its socket and over TCP."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ IMAGE = {"Id": ID, "RepoTags": ["a/b:1", "<none>:<none>"], "Size": 7, "RootFS": 
 
 
 @pytest.fixture
-def forgotten() -> Iterator[None]:
-    """What a process asks once is asked anew, also by those that come later."""
-    asked_once = (daemon.daemon, daemon.daemon_version, daemon.storage)
-    for each in asked_once:
+def empty_caches() -> Iterator[None]:
+    """Answers cached per process are dropped before and after the test."""
+    cached = (daemon.daemon, daemon.daemon_version, daemon.data_root)
+    for each in cached:
         each.cache_clear()
     yield
     if daemon.daemon.cache_info().currsize:
         daemon.daemon().close()
-    for each in asked_once:
+    for each in cached:
         each.cache_clear()
-    with warnings.catch_warnings():  # docker-py leaves the socket open that it could not connect
+    with warnings.catch_warnings():  # docker-py leaves a socket open that it could not connect
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 @pytest.fixture(params=["socket", "tcp"])
-def server(request: pytest.FixtureRequest, forgotten: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def server(request: pytest.FixtureRequest, empty_caches: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     images: dict[str, dict[str, Any]] = {"a/b:1": IMAGE, ID: IMAGE}
-    with tempfile.TemporaryDirectory() as folder:  # tmp_path may be longer than a socket's path can be
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path may be too long for a socket
         made: Any = OnSocket(f"{folder}/s", images) if request.param == "socket" else OnTcp(images)
         host = f"unix://{folder}/s" if request.param == "socket" else f"tcp://127.0.0.1:{made.server_port}"
         with serving(made) as server:
@@ -47,7 +47,7 @@ def server(request: pytest.FixtureRequest, forgotten: None, monkeypatch: pytest.
             yield server
 
 
-def test_an_image_is_found_by_name_and_by_id_and_one_that_is_not_there_is_not(server: Any) -> None:
+def test_an_image_is_found_by_name_and_by_id_and_a_missing_one_is_reported(server: Any) -> None:
     by_name, by_id = daemon.find("a/b:1"), daemon.find(ID)
 
     assert by_name == by_id == daemon.Inspected(IMAGE)
@@ -58,7 +58,7 @@ def test_an_image_is_found_by_name_and_by_id_and_one_that_is_not_there_is_not(se
         daemon.get("a/b:2")
 
 
-def test_what_made_an_image_and_another_name_for_it(server: Any) -> None:
+def test_an_image_has_a_history_and_can_be_tagged(server: Any) -> None:
     image = daemon.get("a/b:1")
 
     image.tag("registry:5000/c/d:2")
@@ -67,22 +67,22 @@ def test_what_made_an_image_and_another_name_for_it(server: Any) -> None:
     assert daemon.get("registry:5000/c/d:2").id == ID
 
 
-def test_the_daemon_itself_is_asked_once(server: Any) -> None:
+def test_facts_of_the_daemon_are_queried_once(server: Any) -> None:
     for _ in range(2):
         assert (daemon.daemon_version()["Version"], daemon.architecture()) == ("20.10.24", "amd64")
-        assert daemon.storage() == Path("/var/lib/docker")
+        assert daemon.data_root() == Path("/var/lib/docker")
 
     assert server.asked.count("GET /info") == 1
 
 
-def test_what_the_daemon_says_of_its_own_trouble_is_told(server: Any) -> None:
+def test_an_error_of_the_daemon_is_reported(server: Any) -> None:
     with pytest.raises(ImageError, match=r"answered 500: .*the disk is on fire"):
         daemon.find("broken")
 
 
-@pytest.mark.usefixtures("forgotten")
+@pytest.mark.usefixtures("empty_caches")
 @pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1"])
-def test_without_a_daemon_it_is_said_what_to_start(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_daemon_is_reported_with_the_fix(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
 
     with pytest.raises(EngineMissing, match=r"no Docker daemon answers .*Start dockerd"):

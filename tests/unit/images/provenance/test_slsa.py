@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.context import context
 from images.context import inputs as context_inputs
+from images.context.plan import BuildPlan
+from images.engine.buildah import Buildah
 from images.engine.client import Engine
 from images.engine.daemon import Inspected
 from images.errors import NotTrusted
@@ -35,12 +38,12 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     variant = Catalog.read().variants["rocm6.2"]
     wheel = tmp_path / "torch-1-cp39-cp39-linux_x86_64.whl"
     wheel.write_bytes(b"wheel")
-    folder = context.stage(variant, "mirror.example/rocm:6", [wheel])
+    staged = context.stage(variant, "mirror.example/rocm:6", {f"wheelhouse/{wheel.name}": wheel})
     Site(pip_index="https://somebody:hunter2@index.example").secrets(variant, tmp_path)
-    inputs = context_inputs.inputs(folder, BASE.id, "docker", {})
-    made_of = record.dependencies(variant, "mirror.example/rocm:6", BASE, folder, inputs)
+    inputs = context_inputs.collect(staged.folder, BASE.id, "docker", {}, staged.entries)
     engine = Engine("/usr/bin/docker", "20.10.24", False)
-    return record.predicate(variant, engine, "mirror.example/rocm:6", folder, made_of, started=record.now())
+    plan = BuildPlan(variant, [], engine, "mirror.example/rocm:6", BASE, staged, {}, inputs)
+    return record.predicate(plan, record.dependencies(plan), record.now())
 
 
 def test_a_build_records_all_that_the_image_was_made_of(predicate: dict[str, object]) -> None:
@@ -106,9 +109,10 @@ def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) ->
 
 
 @pytest.mark.usefixtures("predicate")
-def test_a_build_of_buildahs_says_so(tmp_path: Path) -> None:
+def test_a_build_of_buildahs_says_so() -> None:
     docker, variant = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
+    plan = BuildPlan(variant, [], docker, "base:1", BASE, context.stage(variant, "base:1", {}), {}, {})
 
-    told = record.predicate(variant, docker, "base:1", tmp_path / "rocm6.2", [], started=record.now(), buildah="1.28.2")
+    told = record.predicate(replace(plan, buildah=Buildah("1.28.2", 0)), [], record.now())
 
     assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

@@ -1,4 +1,4 @@
-"""What a build tells while it goes on."""
+"""The display of running builds, and the commands that it shows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def feed(display: progress.Progress, name: str, *lines: str) -> None:
         display.line(name, line, log)
 
 
-def test_one_build_tells_all_that_the_engine_says_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_plain_shows_the_whole_output_of_one_build_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     feed(progress.choose("plain", ["verl.cpu:1"]), "verl.cpu:1", STEP, "#6 0.1 Collecting verl")
 
     assert capfd.readouterr() == ("", f"{STEP}\n#6 0.1 Collecting verl\n")
 
 
-def test_several_builds_tell_each_step_once_with_the_images_name(capfd: pytest.CaptureFixture[str]) -> None:
+def test_plain_shows_each_step_of_several_builds_once_with_the_images_name(capfd: pytest.CaptureFixture[str]) -> None:
     display = progress.choose("plain", ["a:1", "long:1"])
     feed(display, "a:1", STEP, "#6 0.1 Collecting verl", "#6 DONE 1.0s")
     display.end("long:1", "FAILED: one\ntwo")
@@ -44,19 +44,19 @@ def test_several_builds_tell_each_step_once_with_the_images_name(capfd: pytest.C
     ]
 
 
-def test_on_a_terminal_every_image_has_a_row_with_what_it_is_at() -> None:
+def test_the_live_table_has_a_row_per_image_with_its_current_step() -> None:
     display = progress.LiveTable(["a:1", "b:1", "c:1"])
     feed(display, "a:1", STEP)
     display.end("b:1", "unchanged\nmore")
     screen = io.StringIO()
-    Console(file=screen, width=80).print(display.table())
+    Console(file=screen, width=80).print(display.display.get_renderable())
 
     rows = [line.split() for line in screen.getvalue().splitlines()]
     assert rows[0] == ["a:1", "0", "s", *["[stage-1", "2/4]", "RUN", "pip", "install", "verl"]]
     assert rows[1:] == [["b:1", "unchanged"], ["c:1", "waiting"]]
 
 
-def test_the_table_goes_to_the_terminal_and_leaves_the_verdicts(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_live_table_is_followed_by_the_results(capfd: pytest.CaptureFixture[str]) -> None:
     screen = io.StringIO()
     with progress.LiveTable(["a:1"], screen) as display:
         display.end("a:1", "a:1: 1 of 2 steps ran\n  report r.txt")
@@ -65,46 +65,48 @@ def test_the_table_goes_to_the_terminal_and_leaves_the_verdicts(capfd: pytest.Ca
     assert capfd.readouterr().err == "a:1: 1 of 2 steps ran\n  report r.txt\n"
 
 
-def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     feed(progress.choose("quiet", ["a:1"]), "a:1", STEP)
 
     assert capfd.readouterr() == ("", "")
 
 
-def test_where_nobody_watches_auto_is_plain() -> None:
+def test_auto_is_plain_without_a_terminal() -> None:
     assert type(progress.choose("auto", ["a:1"])) is progress.PlainLog
     assert type(progress.choose("auto", ["a:1", "b:1"])) is progress.StepLines
 
 
-def test_an_unknown_display_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ImageError, match="--progress=fancy is not known; there are auto, live, plain, quiet"):
+def test_an_unknown_display_is_refused_with_the_valid_ones() -> None:
+    with pytest.raises(
+        ImageError, match="--progress=fancy is not a valid display: pass one of auto, live, plain, quiet"
+    ):
         progress.choose("fancy", [])
 
 
-def test_every_line_is_handed_on_as_it_comes_and_a_failure_keeps_the_last() -> None:
-    heard: list[str] = []
+def test_every_line_is_passed_on_and_a_failure_has_the_last_ones() -> None:
+    lines: list[str] = []
 
     with pytest.raises(CommandFailed, match="ended with 3:\nout\nhello") as failed:
-        Commands().watch(["sh", "-c", "echo out; echo $WHO >&2; exit 3"], {"WHO": "hello"}, heard.append)
+        Commands().watch(["sh", "-c", "echo out; echo $WHO >&2; exit 3"], {"WHO": "hello"}, lines.append)
 
-    assert heard == ["out", "hello"]
+    assert lines == ["out", "hello"]
     assert failed.value.code == 3
 
 
-def test_one_call_ends_all_that_is_under_way_and_what_begins_later() -> None:
-    running, began, begun = Commands(), threading.Event(), time.monotonic()
+def test_one_call_terminates_all_commands_also_later_ones() -> None:
+    commands, began, begun = Commands(), threading.Event(), time.monotonic()
     failed: list[int] = []
 
     def watch() -> None:
         try:
-            running.watch(["sh", "-c", "echo up; exec sleep 60"], {}, lambda _: began.set())
+            commands.watch(["sh", "-c", "echo up; exec sleep 60"], {}, lambda _: began.set())
         except CommandFailed as ended:
             failed.append(ended.code)
 
     thread = threading.Thread(target=watch)
     thread.start()
     assert began.wait(10)
-    running.end()
+    commands.terminate()
     thread.join(10)
     watch()
 
@@ -112,7 +114,7 @@ def test_one_call_ends_all_that_is_under_way_and_what_begins_later() -> None:
     assert time.monotonic() - begun < 30
 
 
-def test_a_listener_that_fails_leaves_no_command_behind() -> None:
+def test_a_failing_listener_leaves_no_command_running() -> None:
     pids: list[int] = []
 
     def listen(line: str) -> None:
