@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
 # No container, for sites without a runtime: VERLJOB_IMAGE is the folder of a Python environment, in which the checkout's
 # entrypoints/ runs, inside the step. Only Slurm's limits apply.
 # Sets: BARE_PACKAGES, IMAGE_ID, ORPHANS, ORPHANS_PARENT, RUNTIME_ARGV, RUNTIME_ERROR.

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
 # Docker. dockerd runs its containers outside Slurm's cgroup, so every limit is set by flags.
 # Sets: OCI_CLIENT, RUNTIME_ARGV.
 OCI_CLIENT=docker

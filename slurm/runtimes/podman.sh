@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
 # Podman, without a daemon: an account's containers are its own processes. With --cgroups=disabled (which needs crun) they
 # stay in the step's cgroup, where Slurm's limits apply.
 # Sets: CONMON_BUSY, CONMON_INIT, CONMON_OTHERS, CONMON_PID, OCI_CLIENT, PODMAN_IMAGES, PODMAN_PAUSE, PODMAN_TMPDIR,

@@ -65,7 +65,7 @@ def test_the_banner_explains_how_to_attach(rig: Rig) -> None:
     new = rig.source("launch/main", script, VERLJOB_DEBUG="1").stdout
     assert "launch.json" in new
     assert "http://localhost:30003" in new
-    assert "whoever reaches the nodes can run code" in new
+    assert "anyone who reaches the nodes can run code" in new
     old = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout
     assert (
         "srun --jobid=20 --overlap --pty --nodes=1 --ntasks=1 --nodelist=n1 docker exec --interactive --tty verljob-"

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh and node.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by launch.sh and node.sh
 # Locks on blocks of ports for all jobs of all accounts of a node: a flock on a folder named after the block, which the kernel
 # releases when the holder dies.
 #

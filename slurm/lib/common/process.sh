@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
+# shellcheck shell=bash disable=SC2034 # its variables are read by its callers
 # Waits for a child process while signals may arrive. A trap of the script sets ENDING to the SECONDS at which it got TERM.
 # Sets: NOW_MS, PROCESS_CODE, PROCESS_RUNNING.
 

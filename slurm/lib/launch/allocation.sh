@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by launch.sh
 # Reads the allocation on its first node. JOB_RECORD is the job's `scontrol show job`.
 # Sets: HEAD_ADDRESS, JOB_END, JOB_LIMIT, NODES, NODE_CPUS, SLURM_GPUS_ON_NODE, SLURM_JOB_CPUS_PER_NODE,
 #   SLURM_JOB_END_TIME, SLURM_JOB_ID, SLURM_JOB_NAME, SLURM_JOB_NODELIST, SLURM_STEP_GPUS, SLURM_SUBMIT_DIR.

@@ -122,7 +122,7 @@ launch::_print_debugger() {
                 "srun --jobid=${SLURM_JOB_ID:-JOB} --overlap --pty --nodes=1 --ntasks=1 --nodelist=$2 $(launch::_print_ray) debug"
             ;;
     esac
-    [[ -z ${VERLJOB_DEBUG:-} ]] || log::warn "a debugger does not authenticate: whoever reaches the nodes can run code as $(id -un)"
+    [[ -z ${VERLJOB_DEBUG:-} ]] || log::warn "a debugger does not authenticate: anyone who reaches the nodes can run code as $(id -un)"
 }
 
 # Prints the command that runs the job's `ray` on the head: in its container, or with bare in the environment, with the

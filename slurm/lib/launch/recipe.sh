@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by launch.sh
 # Parses `launch.sh [--debug [legacy]] [doctor [--deep]] [RECIPE] [override…]` and two keys of the recipe. verl_node reads
 # the others.
 # Sets: OVERRIDES, RECIPE, RECIPE_ACCELERATOR, RECIPE_NAME, RECIPE_PLATFORM, VERLJOB_DEBUG, VERLJOB_DOCTOR,

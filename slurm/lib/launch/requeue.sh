@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2153 # what it sets and reads is shared with the other libraries
+# shellcheck shell=bash disable=SC2034,SC2153 # its variables are shared with the other libraries
 # Requeues a job after a failure that another attempt may avoid, and handles Slurm's notice before the time limit.
 # Slurm itself requeues after a node failure and a preemption, never because of an exit code. See docs/resume.md.
 # Sets: JOB_RECORD, REQUEUE_AGAIN, REQUEUE_EXCLUDE, RUNDIR_VERDICT_ID, STAGE, VERLJOB_ATTEMPTS, VERLJOB_SAVE_TIMEOUT_S.

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by launch.sh
 # The run directory: created by launch.sh, at the same path on every node.
 # Sets: RUNDIR_GIVEN, RUNDIR_JOB, RUNDIR_READY, RUNDIR_VERDICT_ID, VERLJOB_ATTEMPT, VERLJOB_CHECKPOINTS,
 #   VERLJOB_OVERRIDES, VERLJOB_OVERRIDES_FILE, VERLJOB_RUN_DIR.

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by launch.sh
 # The srun of the job, one task on every node: starts it, watches it, and cleans up nodes whose node.sh was killed.
 # Sets: ENDING, SRUN_ARGV, STEP_ABANDONED, STEP_CODE, STEP_ENDED_AT, STEP_FAULT, STEP_HEAD_VERDICT, STEP_MISSING,
 #   STEP_PATIENCE, STEP_REPORTED, STEP_STDERR_UNTIL, STEP_STOPPED, STEP_TERM_SENT, VERLJOB_LAUNCH_PID, VERLJOB_TOKEN.

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
+# shellcheck shell=bash disable=SC2034 # its variables are read by its callers
 # Runs the node's container in the foreground, watches it, and removes it and stale ones.
 #
 # Two FIFOs connect this shell and the supervisor in the container. Lease: the supervisor reads end of file when this shell is

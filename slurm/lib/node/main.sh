@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by its callers; HOST is node.sh's
+# shellcheck shell=bash disable=SC2034,SC2153 # its variables are read by its callers; HOST is node.sh's
 # node.sh: its log, its exit with the node's verdict, and the cleanup after it was killed.
 # Sets: ENDING, NODE_FOLDER, NODE_LOG_WRITER.
 # Descriptors: 3 srun's stderr, for the verdict; 1 node.log and the output.

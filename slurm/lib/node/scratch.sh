@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
 # The job's node-local folder: mode 0700, locked while its node.sh runs, removed afterwards.
 # Sets: LOCAL, LOCAL_TOKEN, SCRATCH_NEW.
 # Descriptors: 4 the lock of the job's folder.

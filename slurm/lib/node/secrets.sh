@@ -32,14 +32,14 @@ readonly SECRETS_WORD='A-Za-z0-9._~+/!@#$%^&*=:?-' # every character that a patt
 readonly SECRETS_SHORTEST=6 # characters: a shorter value is found in too many words that are no secret
 readonly SECRETS_LONGEST=4096 # bytes: of a longer one some may be left where a text was cut
 
-# Sets SECRET_NAMES (more: VERLJOB_SECRET_NAMES=NAME,NAME).
+# Sets SECRET_NAMES (VERLJOB_SECRET_NAMES=NAME,NAME adds names).
 secrets::find() {
     local name
-    local -r more=${VERLJOB_SECRET_NAMES:-}
+    local -r added=${VERLJOB_SECRET_NAMES:-}
     SECRET_NAMES=()
     while IFS= read -r name; do
         [[ -n ${!name:-} ]] || continue
-        if [[ "${SECRETS_ALWAYS//$'\n'/} ${more//,/ } " == *" $name "* ]] \
+        if [[ "${SECRETS_ALWAYS//$'\n'/} ${added//,/ } " == *" $name "* ]] \
             || { environment::is_passed "$name" && secrets::_is_secret "$name"; }; then
             SECRET_NAMES+=("$name")
         fi

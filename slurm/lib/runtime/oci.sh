@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
 # Docker's command line, for Docker and compatible engines; OCI_CLIENT is the command.
 # Sets: IMAGE_ID, OCI_OUTPUT, RUNTIME_ARGV, RUNTIME_DIGESTS, RUNTIME_ERROR.
 

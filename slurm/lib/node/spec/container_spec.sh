@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2153 # what it sets is read by the runtime; HOST is node.sh's
+# shellcheck shell=bash disable=SC2034,SC2153 # its variables are read by the runtime; HOST is node.sh's
 # Describes the container of a node, for the runtime, and the account in it: the submitting user with all its groups.
 # Sets: CONTAINER_IMAGE, CONTAINER_LABELS, CONTAINER_NAME, HOME, LOCAL, LOGNAME, TABLE, USER, VERLJOB_CONTAINER_BEGAN_MS.
 

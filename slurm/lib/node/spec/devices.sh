@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
 # The devices of the step, by physical identity. The container sees only these, so it needs no GPU mask.
 # Sets: ACCOUNT_GIDS, CONTAINER_DEVICES, CONTAINER_GPUS, CONTAINER_GROUPS.
 

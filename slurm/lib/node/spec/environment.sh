@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
 # Environment variables of the container, passed by name: values would be visible in the process list.
 # Sets: CONTAINER_ENV, CONTAINER_UNSET, RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
 # Mounts of the container, at the same paths as on the host.
 # Sets: CONTAINER_MODES, CONTAINER_MOUNTS, CONTAINER_SOURCES, CONTAINER_TMPFS, CONTAINER_WORKDIR, HF_HOME,
 #   TRANSFORMERS_CACHE, VERLJOB_DATA, VERLJOB_LEASE, VERLJOB_TOKEN_FILE.

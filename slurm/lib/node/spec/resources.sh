@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
+# shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
 # Resource limits of the container, which dockerd runs outside Slurm's cgroup.
 # Sets: CONTAINER_CPUSET, CONTAINER_MEMORY, VERLJOB_CPUS, VERLJOB_MEMORY_BYTES.
 
