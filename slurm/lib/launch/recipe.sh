@@ -63,24 +63,20 @@ recipe::_fail_unknown() {
     fail 64 "no recipe '$RECIPE_NAME'" "recipes are: $(log::file_names "$VERLJOB_HOME/slurm/recipes" .yaml) cluster doctor"
 }
 
-# Reads `platform: VALUE` and `accelerator: VALUE` by the one rule for shell: a line `key: value` at the margin, the value
-# unquoted, then nothing or ` # comment`. Any other form (quotes, an anchor, a missing key) ends with 64.
+# Reads two keys by the one rule for shell: a line `key: value` at the margin, the value without blanks and quotes, then
+# nothing or ` # comment`. Any other form (quotes, an anchor, a missing key) ends with 64.
 recipe::_read() {
-    local line value
+    local line
+    local -r fix="write 'platform: NAME' and 'accelerator: true' (or false) at the margin, without quotes"
     RECIPE_PLATFORM='' RECIPE_ACCELERATOR=''
     while IFS= read -r line; do
-        value=${line#*:}
-        value=${value%%[[:space:]]#*}
-        value=${value//[[:space:]]/}
-        case $line in
-            platform:*) RECIPE_PLATFORM=$value ;;
-            accelerator:*) RECIPE_ACCELERATOR=$value ;;
-        esac
+        [[ $line == platform:* || $line == accelerator:* ]] || continue
+        [[ $line =~ ^[a-z]+:[[:space:]]+([^[:space:]]+)[[:space:]]*([[:space:]]#.*)?$ ]] || fail 64 "$RECIPE says $line" "$fix"
+        if [[ $line == platform:* ]]; then RECIPE_PLATFORM=${BASH_REMATCH[1]}; else RECIPE_ACCELERATOR=${BASH_REMATCH[1]}; fi
     done < "$RECIPE"
-    [[ -n $RECIPE_PLATFORM ]] || fail 64 "$RECIPE has no line 'platform: NAME'" "write one at the margin, without quotes: platform: any"
+    [[ -n $RECIPE_PLATFORM ]] || fail 64 "$RECIPE has no line 'platform: NAME'" "$fix"
     env_table::require_name "platform: of $RECIPE" "$RECIPE_PLATFORM"
-    [[ $RECIPE_ACCELERATOR == true || $RECIPE_ACCELERATOR == false ]] \
-        || fail 64 "$RECIPE says accelerator: $RECIPE_ACCELERATOR" "write 'accelerator: true' or 'accelerator: false' at the margin, without quotes"
+    [[ $RECIPE_ACCELERATOR == true || $RECIPE_ACCELERATOR == false ]] || fail 64 "$RECIPE says accelerator: $RECIPE_ACCELERATOR" "$fix"
 }
 
 recipe::_check_overrides() {
