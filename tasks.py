@@ -1,13 +1,14 @@
 """The tasks: `build`, `push`, `render`, `demo` and `test`, and the collections `image`, `job`, `dev` and `testbed`.
 
-Every error of a task ends here as one message and exit code 1."""
+Every error of a task becomes one message and exit code 1 in this module.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,22 +33,16 @@ from slurm.testbed import demo as rehearsal
 from slurm.testbed import tasks as testbed_tasks
 from tests import tasks as dev_tasks
 
-# The names of before 0.2, which end with the next release.
-OLD_NAMES = {"images": "image.list"}
-for _new in ("image.site", "image.lock", "image.pins", "image.bundle", "image.diff", "image.export", "image.prune"):
-    OLD_NAMES[_new.partition(".")[2]] = _new
-for _new in ("image.sbom", "image.verify", "job.check", "job.doctor", "job.explain", "dev.lint", "dev.chaos"):
-    OLD_NAMES[_new.partition(".")[2]] = _new
-OLD_NAMES["troubleshooting"] = "dev.troubleshooting"
+# Names of before 0.2, which the next release removes.
+MOVED_TASKS = """image.site image.lock image.pins image.bundle image.diff image.export image.prune image.sbom
+    image.verify job.check job.doctor job.explain dev.lint dev.chaos dev.troubleshooting"""
+OLD_NAMES = {"images": "image.list", **{name.partition(".")[2]: name for name in MOVED_TASKS.split()}}
 
-# A task that is asked to end takes down what it started. Set here since a shell starts background tasks deaf to INT.
-for asked_to_end in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(asked_to_end, signal.default_int_handler)
+# A terminated task stops what it started. Set here since a shell starts background tasks with INT ignored.
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler)
 
-
-def say(line: str) -> None:
-    """Print a line at once, also into a pipe."""
-    print(line, flush=True)
+echo = partial(print, flush=True)  # a line at once, also into a pipe
 
 
 @task
@@ -56,42 +51,42 @@ def demo(_: Context) -> None:
     catalog = Catalog.read()
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
-    say(f"build      {tags[0]}")
+    echo(f"build      {tags[0]}")
     build(BuildRequest(variant, tags), Site.read())
-    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=say)
+    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=echo)
     raise Exit(code=code)
 
 
 @task(name="render", help={"stdout": "print instead of writing dockerfiles/rendered/"})
 def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout: bool = False) -> None:
-    """Render the Dockerfiles from the catalog and the templates: all of them, or one."""
+    """Render the Dockerfiles, all or one, from the catalog and the templates."""
     catalog = Catalog.read()
     one = [catalog.find(platform, variant)] if platform or variant else []
     if stdout:
-        say("\n".join(map(render.dockerfile, one or catalog.variants.values())))
+        echo("\n".join(map(render.dockerfile, one or catalog.variants.values())))
     else:
         written = [render.write(one[0])] if one else [*render.write_all(catalog), *docs_tables.write(catalog)]
-        say("\n".join(map(str, written)))
+        echo("\n".join(map(str, written)))
 
 
 @task(
     name="build",
-    auto_shortflags=False,  # Invoke would run out of letters
+    auto_shortflags=False,  # there are more flags than letters
     help={
         "all": "all variants, or all of --platform",
-        "jobs": "with --all, how many builds go on at a time",
-        "force": "ask the engine even where nothing changed",
-        "anyway": "the old name of --force",
+        "jobs": "with --all, the number of builds in parallel",
+        "force": "run the build even if no input changed",
+        "anyway": "old name of --force",
         "progress": "auto, live, plain or quiet",
         "rollout": "hf or vllm: the variant of the platform with this engine",
-        "tag": "NAME:TAG or TAG in place of the usual names",
-        "verl": "verl's source in place of the release: a checkout, git+URL@REF or git:REF",
-        "editable": "with a checkout: the image links to it, which must be seen at the same path",
+        "tag": "NAME:TAG or TAG instead of the default names",
+        "verl": "source of verl instead of the release: a checkout, git+URL@REF or git:REF",
+        "editable": "with a checkout: link to it, at the same path in the container",
         "base": "another base, such as a mirror's copy",
-        "reproducible": "by buildah: the same inputs give the same bytes",
-        "bundle": "a folder that `invoke image.bundle` made: nothing is downloaded, and the build has no network",
-        "site": "a site file in place of the one that VERLJOB_SITE names",
-        "dry_run": "print the plan of the build and end; the base is not fetched",
+        "reproducible": "build with buildah: the same inputs give the same bytes",
+        "bundle": "folder made by `invoke image.bundle`: the build downloads nothing, and has no network",
+        "site": "site file instead of the one that VERLJOB_SITE names",
+        "dry_run": "only print the plan of the build; the base is not fetched",
         **{name: site_settings.KEYS[name].purpose for name in site_settings.FLAGS},
     },
 )
@@ -122,10 +117,10 @@ def build_image(
     reproducible: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Build an image, and print its ID; with --all the whole catalog or platform."""
+    """Build an image and print its ID; with --all build the whole catalog or platform."""
     flags = {name: str(value) for name, value in locals().items() if name in site_settings.FLAGS}
     if anyway:
-        print("--anyway is called --force now.", file=sys.stderr, flush=True)
+        echo("--anyway is called --force now.", file=sys.stderr)
     settings, force = Site.read(site, **flags), force or anyway
     single = {"variant": variant, "rollout": rollout, "tag": tag, "base": base, "verl": verl, "bundle": bundle}
     if all:
@@ -135,18 +130,18 @@ def build_image(
         settings, platform=platform, editable=editable, reproducible=reproducible, **single
     )
     if dry_run:
-        say(show_plan(request, settings))
+        echo(show_plan(request, settings))
         return
     with displays.choose(progress, request.tags[:1]) as display:
         image_id = build(request, settings, force=force, progress=display)
-    say(image_id)
+    echo(image_id)
 
 
 def _build_all(platform: str, site: Site, **settings: Any) -> NoReturn:
-    """Build a platform, or all; 1 where one failed."""
+    """Build all variants, or all of a platform; exit with 1 if one failed."""
     catalog = Catalog.read()
     outcomes = build_all.build_all(build_all.buildable(catalog.of_platform(platform)), site, catalog, **settings)
-    say(build_all.summary(outcomes))
+    echo(build_all.summary(outcomes))
     raise Exit(code=int(any(outcome.error for outcome in outcomes)))
 
 
@@ -154,11 +149,11 @@ def _build_all(platform: str, site: Site, **settings: Any) -> NoReturn:
     name="push",
     help={
         "registry": "HOST[:PORT][/PATH], several by comma",
-        "image": "an image of this machine in place of what build names",
-        "tag": "tags by comma in place of the usual ones",
-        "force": "move a release's tag that names another image there",
-        "attest": "attach SBOM and provenance under the image's digest",
-        "key": "private key that signs image and statements",
+        "image": "local image instead of the one that build names",
+        "tag": "tags by comma instead of the default ones",
+        "force": "move a release's tag that names another image in the registry",
+        "attest": "attach SBOM and provenance to the image's digest",
+        "key": "private key that signs image, SBOM and provenance",
     },
 )
 def push_image(
@@ -174,40 +169,37 @@ def push_image(
     attest: bool = True,
     key: str = "",
 ) -> None:
-    """Push an image that was built here with what is stated of it, and print the digests by which to pull it."""
+    """Push a local image with its SBOM and provenance, and print the digests to pull it by."""
     catalog = Catalog.read()
     chosen = catalog.find(platform, variant, rollout)
     push = Push.from_flags(chosen, catalog, registry, image=image, tags=tag, force=force)
     uploaded = push.upload()
     if attest or key:
-        _attest(uploaded, key)
-    say("\n".join(f"{reference} {digest}" for reference, digest in push.tag(uploaded).items()))
-    say("\n".join(f"named in {path}" for path in push.note(uploaded)))
+        from images.provenance.attest import attach  # spdx-tools and protobuf take half a second
 
-
-def _attest(uploaded: Mapping[str, str], key: str) -> None:
-    """Attach what is stated of images to them, and tell the files."""
-    from images.provenance import attest  # spdx-tools and protobuf take half a second
-
-    for path in attest.attach(uploaded, key=Path(key) if key else None):
-        say(f"stated in {path}")
+        for path in attach(uploaded, key=Path(key) if key else None):
+            echo(f"attached {path}")
+    for reference, digest in push.tag(uploaded).items():
+        echo(f"{reference} {digest}")
+    for path in push.write_digest_files(uploaded):
+        echo(f"wrote {path}")
 
 
 @task(name="up", help={"nodes": "compute nodes, 1 to 8"})
 def cluster_up(_: Context, nodes: int = 2) -> None:
-    """Start a rehearsal cluster: a login node, a registry and compute nodes with engines of their own."""
+    """Start a rehearsal cluster: a login node, a registry, and compute nodes with their own engines."""
     cluster = testbed.Cluster(nodes)
     cluster.up(testbed_base())
-    say(f"The rehearsal cluster {cluster.name!r} takes jobs on {', '.join(cluster.nodes)}.")
+    echo(f"The rehearsal cluster {cluster.name!r} accepts jobs on {', '.join(cluster.nodes)}.")
 
 
-def reported(body: Callable[..., None]) -> Callable[..., None]:
-    """The body of a task whose errors become one message and exit code 1."""
+def with_error_message(body: Callable[..., None]) -> Callable[..., None]:
+    """Wrap the body of a task: an error becomes one message and exit code 1."""
 
     @wraps(body)
-    def run(*words: Any, **flags: Any) -> None:
+    def run(*arguments: Any, **flags: Any) -> None:
         try:
-            body(*words, **flags)
+            body(*arguments, **flags)
         except (ImageError, SlurmError) as error:
             raise Exit(f"{type(error).__name__}: {error}", code=1) from error
 
@@ -215,12 +207,12 @@ def reported(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def old_name(name: str, new_name: str, new: Task[Any]) -> Task[Any]:
-    """A task under the name that it had before, which prints its new one."""
+    """Return a task under its old name, which prints the new one."""
 
     @wraps(new.body)
-    def run(*words: Any, **flags: Any) -> None:
-        print(f"`invoke {name}` is called `invoke {new_name}` now.", file=sys.stderr, flush=True)
-        new.body(*words, **flags)
+    def run(*arguments: Any, **flags: Any) -> None:
+        echo(f"`invoke {name}` is called `invoke {new_name}` now.", file=sys.stderr)
+        new.body(*arguments, **flags)
 
     run.__doc__ = f"The old name of {new_name}."
     return Task(run, name=name, help=new.help, positional=new.positional, auto_shortflags=new.auto_shortflags)
@@ -241,6 +233,6 @@ namespace = Collection(
 )
 for _collection in (namespace, *namespace.collections.values()):
     for _task in _collection.tasks.values():
-        _task.body = reported(_task.body)
+        _task.body = with_error_message(_task.body)
 for _name, _new in OLD_NAMES.items():
     namespace.add_task(old_name(_name, _new, namespace[_new]))

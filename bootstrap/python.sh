@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The virtual environment in .venv, made once and brought up to date when pyproject.toml changes.
+# The virtual environment in .venv, made once and updated when pyproject.toml changes.
+# Sets: PYTHON, VENV_USABLE.
 
 readonly VENV=$HERE/.venv
 
@@ -8,7 +9,7 @@ python::_fits() {
     "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' 2> /dev/null
 }
 
-# Sets PYTHON to an interpreter that can make the environment; returns 1 where there is none.
+# Sets PYTHON to an interpreter that can make the environment; returns 1 if there is none.
 python::_find() {
     local name
     for name in python3 python3.13 python3.12 python3.11 python3.10 python3.9; do
@@ -18,19 +19,19 @@ python::_find() {
     return 1
 }
 
-# An environment holds absolute paths: one that was made elsewhere, or whose Python is gone, does not count.
+# An environment holds absolute paths: one that was moved, or whose Python was removed, is not usable.
 python::_usable() {
     [[ -z ${VENV_USABLE:-} ]] || return 0
     [[ -f $VENV/made-at && $(< "$VENV/made-at") == "$VENV" ]] && "$VENV/bin/python" -S -c '' 2> /dev/null && VENV_USABLE=true
 }
 
-python::want() {
+python::require() {
     python::_usable || python::_find \
-        || packages::want 'python3-venv|python3' 'Python 3.9 or later with its venv module, which runs the tasks'
+        || packages::require 'python3-venv|python3' 'Python 3.9 or later with its venv module, which runs the tasks'
 }
 
 # usage: python::_stamp EXTRA
-# Prints what an installation depends on.
+# Prints all that an installation depends on.
 python::_stamp() {
     printf 'extra %s\n' "$1"
     cat "$HERE/pyproject.toml"
@@ -41,16 +42,16 @@ python::ready() {
     local -r stamp=$VENV/installed${EXTRA:+-$EXTRA}
     python::_usable || python::_make
     [[ ! -f $stamp || $(< "$stamp") != "$(python::_stamp "$EXTRA")" ]] || return 0
-    $INSTALL || give_up "--no-install: pip would install this project${EXTRA:+ with its extra $EXTRA} into $VENV"
+    $INSTALL || fail "--no-install: pip would install this project${EXTRA:+ with its extra $EXTRA} into $VENV"
     say "installing the project's Python packages${EXTRA:+ and those of its extra $EXTRA} into .venv"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$HERE${EXTRA:+[$EXTRA]}" \
-        || give_up "pip could not install the packages that pyproject.toml names; see its words above"
+        || fail "pip could not install the packages of pyproject.toml; see its output above"
     python::_stamp "$EXTRA" > "$stamp"
 }
 
 python::_make() {
-    $INSTALL || give_up "--no-install: $VENV would be made and the project's packages installed into it"
-    python::_find || give_up "there is still no Python 3.9 or later with venv and ensurepip on PATH"
+    $INSTALL || fail "--no-install: $VENV would be made and the project's packages installed into it"
+    python::_find || fail "no Python 3.9 or later with venv and ensurepip on PATH, even after the installation"
     say "making .venv with $("$PYTHON" --version) of $PYTHON"
     "$PYTHON" -m venv --clear "$VENV"
     printf '%s\n' "$VENV" > "$VENV/made-at"

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Runs inside a build, on the base's own shell and apt: apt.sh [--download FOLDER] PINS PACKAGE...
-# Installs the packages, or only fetches them into an empty folder. PINS (images/pins/apt/) has a line `name version sha256` for each and for all that they need; where it has
-# none, since the distribution's mirror was never asked, they come as the mirror has them, and that is said.
+# Installs pinned packages of the distribution inside a build, with the base's own shell and apt.
+#   usage: apt.sh [--download FOLDER] PINS PACKAGE...
+# With --download it only fetches the packages into an empty folder. PINS (images/pins/apt/) has a line `name version sha256`
+# for each package and its dependencies; if it has none, since the distribution's mirror was never queried, the mirror's
+# versions are installed, with a warning.
 set -eu
 
 # usage: say LINE
@@ -10,7 +12,7 @@ say() {
 }
 
 # usage: missing PINS
-# The lines of what this base has not installed in any version.
+# Prints the lines of the packages that this base does not have in any version.
 missing() {
     while read -r name version hash; do
         case $name in '#'* | '') continue ;; esac
@@ -20,7 +22,7 @@ missing() {
 }
 
 # usage: gone < LINES
-# What the mirror no longer has, as name=version.
+# Prints the packages that the mirror no longer has, as name=version.
 gone() {
     while read -r name version _; do
         apt-cache show "$name=$version" > /dev/null 2>&1 || printf ' %s=%s' "$name" "$version"
@@ -28,7 +30,7 @@ gone() {
 }
 
 # usage: verify < LINES
-# Each archive that was fetched has the hash of its line. apt writes the colon of an epoch as %3a.
+# Checks each fetched archive against the hash of its line. apt writes the colon of an epoch as %3a.
 verify() {
     while read -r name version hash; do
         file=$(printf '%s_%s' "$name" "$version" | sed 's/:/%3a/')
@@ -52,10 +54,10 @@ install_pinned() {
     [ -n "$lines" ] || return 0
     lost=$(printf '%s\n' "$lines" | gone)
     if [ -n "$lost" ]; then
-        say "the mirror no longer has$lost: take what it has with invoke image.pins --update, or name a mirror that keeps them" >&2
+        say "the mirror no longer has$lost: update the pins with invoke image.pins --update, or name a mirror that keeps them" >&2
         exit 1
     fi
-    # shellcheck disable=SC2046 # a word each
+    # shellcheck disable=SC2046 # one argument each
     set -- $(printf '%s\n' "$lines" | while read -r name version _; do printf '%s=%s ' "$name" "$version"; done)
     fetch "$@"
     printf '%s\n' "$lines" | verify
@@ -75,11 +77,11 @@ main() {
     if grep -q '^[a-z]' "$pins"; then
         install_pinned "$pins"
     else
-        say "WARNING: $* without a version: no mirror of this distribution was asked yet (invoke image.pins --update)"
+        say "WARNING: $* without a version: the mirror of this distribution was not queried yet (invoke image.pins --update)"
         if [ -n "$FOLDER" ]; then fetch "$@"; else install "$@"; fi
     fi
     apt-get clean
-    # What has a time in it goes, too.
+    # Also the files that contain a time.
     rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
 }
 

@@ -1,12 +1,13 @@
-"""Runs inside a build, with the image's own Python: nothing that the base brought may be replaced.
+"""Guard of a build: no installation may replace a package that the base provides. Runs with the image's own Python.
 
-``record``   before anything is installed: writes what is protected with its version, place and files, and what of the
-             lock is left to install
-``install``  installs that, each file by its hash and nothing for its dependencies: the lock has them all; what it
-             installed is in requirements.txt then, and is compiled by compile.py. Nothing but a line marked ``# sdist``
-             is built, and that with the tools of build-tools.txt alone: no index decides what code a build runs
-``verify``   after everything: ends the build when a protected package changed all the same, when a pin is not what is
-             installed, when pip finds a conflict that the base did not have, or when an import fails
+``record``    before any installation: write the protected packages with version, location and files, and the lines of
+              the lock that are left to install
+``install``   install those, each file by its hash and without dependencies, since the lock has them all; list them in
+              requirements.txt for compile.py. Only a line marked ``# sdist`` is built, with the tools of
+              build-tools.txt, so no index decides which code a build runs
+``verify``    at the end: fail if a protected package was changed, an installed version is not the pinned one, pip finds
+              a conflict that the base did not have, or an import fails
+``download``  for a bundle: download what ``install`` would install
 
 Needs Python 3.8 and pip, nothing else.
 """
@@ -31,27 +32,27 @@ FOLDER = Path("/opt/verljob/guard")
 COMPLAINT = r"\S+ \S+ (?:has requirement|requires) "
 BUILD_TOOLS = Path(__file__).with_name("build-tools.txt")
 SDIST = "# sdist"  # how images/pins/locks.py marks a package that has no wheel
-# A stand-in base (tests/image/standins) lists here the modules that its stubs cannot carry.
+# A stand-in base (tests/image/standins) lists here the modules that its stubs do not have.
 STUBBED = Path("/opt/standin/cannot-import")
 
 
 def canonical(name: str) -> str:
-    """The name as PEP 503 writes it, by which two spellings are one package."""
+    """Normalize a package name by PEP 503, so that two spellings are one package."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def name_of(requirement: str) -> str:
-    """The package of a requirement line."""
+    """Return the package of a requirement line."""
     return canonical(re.split(r"[=\[ ;<>!~]", requirement, maxsplit=1)[0])
 
 
 def distributions() -> dict[str, metadata.Distribution]:
-    """Every distribution by its canonical name; the first on sys.path is the one that counts."""
+    """Every distribution by its canonical name; of several, the first on sys.path."""
     found: dict[str, metadata.Distribution] = {}
-    for each in metadata.distributions():
-        name = each.metadata["Name"]
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
         if name:
-            found.setdefault(canonical(name), each)
+            found.setdefault(canonical(name), distribution)
     return found
 
 
@@ -63,8 +64,8 @@ def installed() -> dict[str, dict[str, str]]:
     }
 
 
-def files_of(name: str) -> str:
-    """A hash over path, size and time of a distribution's files: another package may overwrite them without a word."""
+def hash_files(name: str) -> str:
+    """Hash path, size and time of a distribution's files: another package may overwrite them silently."""
     files = [file for file in metadata.distribution(name).files or [] if file.suffix != ".pyc"]
     digest = hashlib.sha256()
     for path in sorted(str(file.locate()) for file in files):
@@ -75,20 +76,20 @@ def files_of(name: str) -> str:
 
 
 def conflicts() -> list[str]:
-    """What `pip check` complains about; it is asked again where anything came, went or moved since."""
-    state, known = hashlib.sha256(json.dumps(installed(), sort_keys=True).encode()).hexdigest(), FOLDER / "checked.json"
-    if known.exists():
-        last = json.loads(known.read_text(encoding="utf-8"))
+    """Return the complaints of `pip check`, which runs again only after a distribution was added, removed or moved."""
+    state, cache = hashlib.sha256(json.dumps(installed(), sort_keys=True).encode()).hexdigest(), FOLDER / "checked.json"
+    if cache.exists():
+        last = json.loads(cache.read_text(encoding="utf-8"))
         if last["state"] == state:
             return list(last["conflicts"])
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    said = [line for line in done.stdout.splitlines() if re.match(COMPLAINT, line)]
-    _write("checked.json", [json.dumps({"state": state, "conflicts": said})])
-    return said
+    complaints = [line for line in done.stdout.splitlines() if re.match(COMPLAINT, line)]
+    _write("checked.json", [json.dumps({"state": state, "conflicts": complaints})])
+    return complaints
 
 
-def asked_by(conflict: str) -> str:
-    """The package that a line of `pip check` has something against.
+def required_by(conflict: str) -> str:
+    """Return the required package of a complaint of `pip check`.
 
     `a 1.0 has requirement b>=2, but you have b 1.0.` and `a 1.0 requires b, which is not installed.`
     """
@@ -96,7 +97,7 @@ def asked_by(conflict: str) -> str:
 
 
 def locked(*locks: Path) -> dict[str, str]:
-    """The lines of locks by package: `name==version --hash=…`."""
+    """Return the lines of locks by package: `name==version --hash=…`."""
     lines = [line for lock in locks for line in lock.read_text(encoding="utf-8").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     return {name_of(line): line for line in lines}
@@ -105,28 +106,28 @@ def locked(*locks: Path) -> dict[str, str]:
 def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], own: list[str] | None = None) -> None:
     """Write protected.txt, requirements.txt and before.json into FOLDER.
 
-    What lacks something in the base is left so, but not what an earlier step of this build installed, its ``own``: for
-    that the base moves.
+    A conflict of the base's own packages is left as it is, but not one of a package that an earlier step of this build
+    installed, its ``own``: for that the base's packages are changed.
     """
-    here = installed()
-    kept = {name: {**here[name], "files": files_of(name)} for name in map(canonical, protect) if name in here}
+    current = installed()
+    kept = {name: {**current[name], "files": hash_files(name)} for name in map(canonical, protect) if name in current}
     for name, version in (pin.split("==") for pin in has):
-        seen = here.get(canonical(name), {}).get("version", "none")
-        if not seen.startswith(version):
-            say(f"WARNING: the catalog says that this base has {name} {version}, it has {seen}")
+        present = current.get(canonical(name), {}).get("version", "none")
+        if not present.startswith(version):
+            say(f"WARNING: the catalog says that this base has {name} {version}, it has {present}")
     lines = locked(lock)
-    asked = {name_of(line): line.split("==")[1] for line in wanted}
-    if strangers := sorted(set(asked) - set(lines)):
-        sys.exit(f"guard: {', '.join(strangers)} is asked for and not in the lock: `invoke image.lock` first")
-    known = conflicts()
-    old = [line for line in known if canonical(line.split()[0]) not in map(canonical, own or [])]
-    moving = {asked_by(line) for line in known if line not in old}
-    # A package that the base has stays as it is unless it is asked for in another version: the less of a tested base
-    # moves, the better. The lock decides what the base lacks.
+    requested = {name_of(line): line.split("==")[1] for line in wanted}
+    if unlocked := sorted(set(requested) - set(lines)):
+        sys.exit(f"guard: {', '.join(unlocked)} is required but not in the lock: `invoke image.lock` first")
+    complaints = conflicts()
+    old = [line for line in complaints if canonical(line.split()[0]) not in map(canonical, own or [])]
+    moving = {required_by(line) for line in complaints if line not in old}
+    # A package of the base stays as it is unless another version is requested: the less of a tested base changes, the
+    # better. The lock decides about packages that the base does not have.
     missing = [
         line
         for name, line in lines.items()
-        if name not in here or name in moving or (name in asked and here[name]["version"] != asked[name])
+        if name not in current or name in moving or (name in requested and current[name]["version"] != requested[name])
     ]
     held = [f"{name}=={facts['version']}" for name, facts in sorted(kept.items())]
     _write("protected.txt", held)  # for installations into the finished image
@@ -136,14 +137,14 @@ def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], ow
 
 
 def install(*locks: Path, wanted: list[str] | None = None) -> None:
-    """Install ``wanted``, else what record left to install, then what else has to move for it, until nothing has."""
+    """Install ``wanted``, else the recorded rest, then the packages that have to change for it, until none is left."""
     before = json.loads((FOLDER / "before.json").read_text(encoding="utf-8"))
     lines, left = locked(*locks), (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
     if wanted:
-        here = installed()
-        left = [line for line in wanted if here.get(name_of(line), {}).get("version") != line.split("==")[1]]
-        if strangers := [line for line in left if name_of(line) not in lines]:
-            sys.exit(f"guard: {', '.join(strangers)} is not in the lock: `invoke image.lock` first")
+        current = installed()
+        left = [line for line in wanted if current.get(name_of(line), {}).get("version") != line.split("==")[1]]
+        if unlocked := [line for line in left if name_of(line) not in lines]:
+            sys.exit(f"guard: {', '.join(unlocked)} is not in the lock: `invoke image.lock` first")
         left = [lines[name_of(line)] for line in left]
     moved: dict[str, str] = {}
     while left:
@@ -154,22 +155,22 @@ def install(*locks: Path, wanted: list[str] | None = None) -> None:
             only = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--find-links", folder]
             pip(["install", "--no-compile", *only, "-r", str(FOLDER / "requirements.txt")])
         moved.update({name_of(line): line for line in left})
-        wrong = {asked_by(line) for line in conflicts() if line not in before["conflicts"]}
-        left = [lines[name] for name in sorted(wrong - set(moved) - set(before["protected"])) if name in lines]
+        broken = {required_by(line) for line in conflicts() if line not in before["conflicts"]}
+        left = [lines[name] for name in sorted(broken - set(moved) - set(before["protected"])) if name in lines]
         for line in left:
-            say(f"the base's {name_of(line)} does not fit, {line.split()[0]} takes its place")
+            say(f"the base's {name_of(line)} does not fit, {line.split()[0]} replaces it")
     _write("requirements.txt", list(moved.values()))
 
 
 def build(sdists: list[str], folder: Path) -> list[str]:
-    """Build a wheel of each into ``folder``; the lines that install these wheels by their own hashes.
+    """Build a wheel of each into ``folder``; return the lines that install these wheels by their own hashes.
 
-    Isolated, pip would fetch each one's build requirements from the index, by no hash, and run them.
+    With build isolation pip would fetch build requirements from the index, without a hash, and run them.
     """
     (folder / "sdists.txt").write_text("\n".join(sdists) + "\n", encoding="utf-8")
     with build_tools() as tools:
-        here = ["--no-build-isolation", "--use-pep517", "--no-cache-dir", "--wheel-dir", str(folder)]
-        pip(["wheel", "--no-deps", "--require-hashes", *here, "-r", str(folder / "sdists.txt")], tools)
+        flags = ["--no-build-isolation", "--use-pep517", "--no-cache-dir", "--wheel-dir", str(folder)]
+        pip(["wheel", "--no-deps", "--require-hashes", *flags, "-r", str(folder / "sdists.txt")], tools)
     hashes = {
         canonical(wheel.name.split("-")[0]): hashlib.sha256(wheel.read_bytes()).hexdigest()
         for wheel in folder.glob("*.whl")
@@ -177,57 +178,67 @@ def build(sdists: list[str], folder: Path) -> list[str]:
     return [f"{line.split()[0]} --hash=sha256:{hashes[name_of(line)]}" for line in sdists]
 
 
+def download(folder: str, *locks: Path) -> None:
+    """Download the files of locks, without dependencies, and the build tools for those that have no wheel."""
+    flags = ["download", "--quiet", "--dest", folder, "--no-deps", "--require-hashes"]
+    pip([*flags, "--only-binary", ":all:", "-r", str(BUILD_TOOLS)])
+    # Even a download asks a source distribution for its metadata, and that runs its build.
+    with build_tools() as tools:
+        files = [argument for lock in locks for argument in ("-r", str(lock))]
+        pip([*flags, "--no-build-isolation", "--use-pep517", *files], tools)
+
+
 @contextmanager
 def build_tools() -> Iterator[dict[str, str]]:
-    """The variables of a pip that builds with the tools of build-tools.txt."""
+    """Install the tools of build-tools.txt into a temporary folder; yield the variables for a pip that uses them."""
     with tempfile.TemporaryDirectory() as tools:
         hashed = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(BUILD_TOOLS)]
         pip(["install", "--quiet", "--no-compile", "--target", tools, *hashed])
         yield {"PYTHONPATH": os.pathsep.join(filter(None, [tools, os.environ.get("PYTHONPATH", "")]))}
 
 
-def pip(words: list[str], variables: dict[str, str] | None = None) -> None:
-    """Run the image's pip; a constraint of the base would have to have hashes, too."""
+def pip(arguments: list[str], variables: dict[str, str] | None = None) -> None:
+    """Run the image's pip without the base's PIP_CONSTRAINT, whose lines would need hashes, too."""
     environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     environment.update(variables or {})
-    done = subprocess.run([sys.executable, "-m", "pip", *words], env=environment, check=False)
+    done = subprocess.run([sys.executable, "-m", "pip", *arguments], env=environment, check=False)
     if done.returncode:
-        sys.exit(f"guard: pip {' '.join(words)} ended with {done.returncode}")
+        sys.exit(f"guard: pip {' '.join(arguments)} exited with {done.returncode}")
 
 
 def verify(pins: list[str], imports: list[str], tolerate: list[str]) -> None:
-    """End with every difference from what the image should be, if there is one."""
+    """Fail with every difference from the expected image."""
     before = json.loads((FOLDER / "before.json").read_text(encoding="utf-8"))
-    here = installed()
+    current = installed()
     wrong = []
     for name, facts in before["protected"].items():
-        now = here.get(name)
+        now = current.get(name)
         if now != {key: facts[key] for key in ("version", "location")}:
             wrong.append(f"{name} was {facts['version']} in {facts['location']}, now it is {now}")
-        elif files_of(name) != facts["files"]:
-            wrong.append(f"{name} {facts['version']}: another package wrote over its files")
+        elif hash_files(name) != facts["files"]:
+            wrong.append(f"{name} {facts['version']}: another package overwrote its files")
     for name, version in (pin.split("==") for pin in pins):
-        seen = here.get(canonical(name), {}).get("version", "missing")
-        # A pin without a local version means any: torch 2.13.0 is 2.13.0+cpu.
-        if version not in (seen, seen.split("+")[0]):
-            wrong.append(f"{name} should be {version}, it is {seen}")
+        present = current.get(canonical(name), {}).get("version", "missing")
+        # A pin without a local version matches any: torch 2.13.0 is 2.13.0+cpu.
+        if version not in (present, present.split("+")[0]):
+            wrong.append(f"{name} should be {version}, it is {present}")
     known = [re.compile(r"{} \S+ (has requirement|requires) {}\b".format(*pair.split(":"))) for pair in tolerate]
     new = [line for line in conflicts() if line not in before["conflicts"]]
-    wrong += [f"pip check: {line}" for line in new if not any(each.match(line) for each in known)]
+    wrong += [f"pip check: {line}" for line in new if not any(pattern.match(line) for pattern in known)]
     wrong += [failure for failure in map(import_failure, imports) if failure]
     if wrong:
-        sys.exit("guard: this image is not what it should be:\n  " + "\n  ".join(wrong))
-    say(f"{len(before['protected'])} protected packages untouched, {len(pins)} pins right, imports work")
+        sys.exit("guard: this image is not as expected:\n  " + "\n  ".join(wrong))
+    say(f"{len(before['protected'])} protected packages unchanged, {len(pins)} pins correct, imports work")
 
 
 def import_failure(module: str) -> str:
-    """Why a module cannot be imported, or nothing."""
+    """Return the reason why a module cannot be imported, or an empty string."""
     if STUBBED.exists() and module in STUBBED.read_text(encoding="utf-8").split():
         say(f"NOT TRIED: import {module}: this base is a stand-in")
         return ""
     try:
         importlib.import_module(module)
-    except BaseException as failure:  # whatever an import raises is the answer, also SystemExit
+    except BaseException as failure:  # an import may raise anything, also SystemExit
         return f"import {module}: {type(failure).__name__}: {failure}"
     return ""
 
@@ -244,25 +255,28 @@ def _write(name: str, lines: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     verbs = parser.add_subparsers(dest="verb", required=True)
-    recording = verbs.add_parser("record")
+    recording, installing = verbs.add_parser("record"), verbs.add_parser("install")
+    verifying, downloading = verbs.add_parser("verify"), verbs.add_parser("download")
     recording.add_argument("--lock", type=Path, required=True)
-    installing = verbs.add_parser("install")
     installing.add_argument("--lock", type=Path, required=True, nargs="+")
     installing.add_argument("--wanted", type=str.split, default=[])
-    verifying = verbs.add_parser("verify")
-    for each in ("protect", "wanted", "has", "own"):
-        recording.add_argument(f"--{each}", type=str.split, default=[])
-    for each in ("pins", "imports", "tolerate"):
-        verifying.add_argument(f"--{each}", type=str.split, default=[])
+    downloading.add_argument("--lock", type=Path, required=True, nargs="+")
+    downloading.add_argument("--folder", required=True)
+    for name in ("protect", "wanted", "has", "own"):
+        recording.add_argument(f"--{name}", type=str.split, default=[])
+    for name in ("pins", "imports", "tolerate"):
+        verifying.add_argument(f"--{name}", type=str.split, default=[])
     given = parser.parse_args()
     if given.verb == "record":
         record(given.protect, given.lock, given.wanted, given.has, given.own)
     elif given.verb == "install":
         install(*given.lock, wanted=given.wanted)
+    elif given.verb == "download":
+        download(given.folder, *given.lock)
     else:
         verify(given.pins, given.imports, given.tolerate)
         sys.stdout.flush()
-        os._exit(0)  # Python would take a second to take apart what was imported
+        os._exit(0)  # Python would take a second to tear down the imported modules
 
 
 if __name__ == "__main__":

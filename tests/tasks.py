@@ -17,7 +17,7 @@ from slurm.jobs import explain
 
 STAGES = [
     (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
-    # In the order of their names: the build of verl.cpu is asked for first, and beside it what does not wait for it.
+    # In the order of the file names: the build of verl.cpu starts first, with tests beside it that do not need it.
     (["image"], ["--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder"]),
     (["cluster"], []),
 ]
@@ -33,19 +33,19 @@ def lint(_: Context) -> None:
 
 @task(name="test", help={"only": "suites, by comma: lint, unit, shell, image, cluster"})
 def run_tests(_: Context, only: str = ",".join(SUITES)) -> None:
-    """Run the linters and every test, the cluster's own last."""
+    """Run the linters and all tests, the cluster's last."""
     run_pytest(only.split(","))
 
 
 @task(
     help={
         "only": "kinds of tests/faults/kinds.py, by comma; crowd: eight jobs at once",
-        "runtime": "a file of slurm/runtimes/",
-        "rounds": "how often each is made",
+        "runtime": "name of a file in slurm/runtimes/",
+        "rounds": "number of times that each fault is injected",
     }
 )
 def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) -> None:
-    """Make every kind of fault on a rehearsal cluster of its own, and print the matrix of what came of them."""
+    """Inject every kind of fault on a separate rehearsal cluster, and print the matrix of results."""
     from tests.faults import chaos as faults
 
     catalog = Catalog.read()
@@ -58,18 +58,18 @@ def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) 
 
 @task(name="troubleshooting")
 def write_troubleshooting(_: Context) -> None:
-    """Write the rules' part of docs/troubleshooting.md anew, after a rule was changed."""
+    """Write the rules' part of docs/troubleshooting.md after a rule was changed."""
     print(str(explain.write_page(paths.ROOT / "docs" / "troubleshooting.md")), flush=True)
 
 
 def run_pytest(suites: list[str]) -> None:
-    """Run pytest over the suites in stages: what can share the machine does, file beside file.
+    """Run pytest over the suites in stages; the files of a stage run in parallel.
 
-    The cluster's tests have limits of time and the machine for themselves. A stage starts where the one before passed;
-    this process becomes the last, so that an interrupt reaches its fixtures once.
+    The cluster's tests have time limits and run alone. A stage starts if the one before passed. The last one replaces
+    this process, so that an interrupt reaches its fixtures only once.
     """
     if unknown := set(suites) - set(SUITES):
-        raise Exit(f"There is no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}.", code=2)
+        raise Exit(f"unknown suite {', '.join(sorted(unknown))}; known are {', '.join(SUITES)}", code=2)
     os.chdir(paths.ROOT)
     chosen = [([suite for suite in stage if suite in suites], flags) for stage, flags in STAGES]
     stages = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in stage)] for stage, flags in chosen if stage]
@@ -77,7 +77,7 @@ def run_pytest(suites: list[str]) -> None:
         with subprocess.Popen(argv) as child:
             try:
                 code = child.wait()
-            except KeyboardInterrupt:  # it takes down what its fixtures started
+            except KeyboardInterrupt:  # pytest then stops what its fixtures started
                 child.terminate()
                 raise
         if code:

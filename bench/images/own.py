@@ -31,7 +31,7 @@ BASE = {"Id": "sha256:" + "1" * 64, "RepoTags": ["own:base"], "Size": 1, "RootFS
 CLIENT = """#!/bin/sh
 case "$1" in
     buildx) exit 1 ;;
-    version) echo 20.10.24 ;;
+    version | --version) echo 20.10.24 ;;
     build) date +%s.%N > "$OWN_BENCH/begun"; echo "#5 [1/1] FROM base"; echo "#5 CACHED"; sleep 0.2
            date +%s.%N > "$OWN_BENCH/ended" ;;
 esac

@@ -24,7 +24,7 @@ def main(base_reference: str) -> None:
     cpu = catalog.find("cpu")
     variants = [replace(cpu, name=name, base=base_reference, base_made="") for name in NAMES]
     outcomes = tasks.build_all.build_all(variants, Site.read(), catalog, progress="quiet")
-    tasks.say(tasks.build_all.summary(outcomes))
+    tasks.echo(tasks.build_all.summary(outcomes))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ RUN export SOURCE_DATE_EPOCH=315532800 \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
 ENV PATH=/opt/venv/bin:$PATH
 
-# torch apart, from the wheel that `invoke build` put into the context: a CPU build, nothing of NVIDIA's. What is removed
-# serves to test torch and to compile against it; this image has no compiler.
+# torch on its own, from the CPU wheel that `invoke build` put into the context. The removed files are tests and headers to
+# compile against torch; this image has no compiler.
 RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse --mount=type=bind,source=steps,target=/steps \
     export SOURCE_DATE_EPOCH=315532800 \
  && pip install --no-compile --no-cache-dir --no-index --no-deps --find-links /wheelhouse torch==2.13.0 \
@@ -23,7 +23,7 @@ RUN --mount=type=bind,source=wheelhouse,target=/wheelhouse --mount=type=bind,sou
  && rm -rf "$torch/include" "$torch/test" \
  && python3 /steps/compile.py torch
 
-# Removed: tests of other packages, their headers, and Ray's Java and C++ interfaces.
+# Removed: tests and headers of other packages, and Ray's Java and C++ interfaces.
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
@@ -51,8 +51,8 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
         --tolerate ""
 
-# verl's own extension points choose the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
-# torch.compile would look for a compiler. One thread a process: the nodes of a rehearsal share a machine.
+# verl's extension points select the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
+# torch.compile would need a compiler. One thread per process: the nodes of a rehearsal share a machine.
 # hadolint ignore=DL3064
 ENV VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout \
     VERL_PLATFORM=cpu \
@@ -93,17 +93,17 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="880ef3ce580c"
+      verljob.template="ebd7ecdd4a58"
 
-# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
-        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+# docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
+RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$path" ] || rmdir --ignore-fail-on-non-empty "$path"; \
     done \
- && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
-        [ -s "$place" ] || rm -f "$place"; \
+ && for path in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$path" ] || rm -f "$path"; \
     done
 
-# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit is copied last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

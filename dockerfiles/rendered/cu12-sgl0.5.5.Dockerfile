@@ -63,17 +63,17 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
-      verljob.template="0f07bf030053"
+      verljob.template="f32ac8ca073d"
 
-# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
-        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+# docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
+RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$path" ] || rmdir --ignore-fail-on-non-empty "$path"; \
     done \
- && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
-        [ -s "$place" ] || rm -f "$place"; \
+ && for path in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$path" ] || rm -f "$path"; \
     done
 
-# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit is copied last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

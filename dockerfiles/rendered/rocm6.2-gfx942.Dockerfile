@@ -3,7 +3,7 @@
 # debs/, git/, toolkit/, with --verl also verl/.
 ARG BASE=docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4@sha256:ccbb74cc9e7adecb8f7bdab9555f7ac6fc73adb580836c2a35ca96ff471890d8
 
-# vllm 0.6.3 in place of the base's: verl 0.3.0.post1 to 0.4.1 raise on vLLM 0.6.4. The commit's hash is its checksum.
+# vllm 0.6.3 replaces the base's: verl 0.3.0.post1 to 0.4.1 raise on vLLM 0.6.4. The commit's hash is its checksum.
 FROM ${BASE} AS vllm
 # hadolint ignore=DL3002
 USER 0
@@ -56,7 +56,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
         --tolerate "tensordict:torch"
 
-# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+# Code compiled at run time (aiter, extensions of torch) targets these architectures.
 ENV PYTORCH_ROCM_ARCH="gfx942" \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
@@ -85,17 +85,17 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.1" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="684188ee5707"
+      verljob.template="e417f691881e"
 
-# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \
-        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+# docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
+RUN for path in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \
+        [ ! -d "$path" ] || rmdir --ignore-fail-on-non-empty "$path"; \
     done \
- && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
-        [ -s "$place" ] || rm -f "$place"; \
+ && for path in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$path" ] || rm -f "$path"; \
     done
 
-# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit is copied last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

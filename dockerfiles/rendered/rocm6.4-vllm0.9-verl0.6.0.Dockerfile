@@ -37,7 +37,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.6.0" \
         --tolerate ""
 
-# What is compiled at run time (aiter, extensions of torch) is compiled for these architectures.
+# Code compiled at run time (aiter, extensions of torch) targets these architectures.
 ENV PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
@@ -66,17 +66,17 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.7.0" \
       verljob.pin.verl="0.6.0" \
       verljob.pin.vllm="0.9.1" \
-      verljob.template="caacf1a57d5b"
+      verljob.template="dad5835fb488"
 
-# docker leaves empty what it made to mount something there, buildah and podman do not: gone, an image is the same of all.
-RUN for place in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
-        [ ! -d "$place" ] || rmdir --ignore-fail-on-non-empty "$place"; \
+# docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
+RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
+        [ ! -d "$path" ] || rmdir --ignore-fail-on-non-empty "$path"; \
     done \
- && for place in /apt.sh /apt.txt /lock.txt /verl.txt; do \
-        [ -s "$place" ] || rm -f "$place"; \
+ && for path in /apt.sh /apt.txt /lock.txt /verl.txt; do \
+        [ -s "$path" ] || rm -f "$path"; \
     done
 
-# The toolkit comes late: an edit of it rebuilds, pushes and pulls one small layer.
+# The toolkit is copied last: an edit of it rebuilds, pushes and pulls one small layer.
 COPY toolkit/ /opt/verljob/
 ENTRYPOINT ["/usr/bin/tini", "-g", "--", "/opt/verljob/entrypoint.sh"]
 CMD ["node"]

@@ -141,8 +141,8 @@ def resolve(request: BuildRequest, site: Site) -> BuildPlan:
 
 
 def _refuse_incompatible(variant: Variant) -> None:
-    compatibility.refuse_impossible(variant)
-    compatibility.refuse_engine(variant, daemon_version())
+    compatibility.check_variant(variant)
+    compatibility.check_engine(variant, daemon_version())
 
 
 def _retag(image: Inspected, tags: Sequence[str], progress: Progress) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from images.builds import disk, fetch
 from images.builds.site import Site
-from images.catalog.compatibility import refuse_impossible
+from images.catalog.compatibility import check_variant
 from images.catalog.variant import Variant
 from images.context import context, render
 from images.engine.base_image import present
@@ -128,13 +128,12 @@ def make(variant: Variant, site: Site, output: Path, *, base: str = "", lock: Pa
     """
     if output.exists() and any(output.iterdir()):
         raise BundleBroken(f"{output} is not empty; pass an empty folder or a new one")
-    refuse_impossible(variant)
+    check_variant(variant)
     engine = choose()
     reference, image = fetch.fetch_base(variant, engine, base, site)
     with exclusive(variant.name):
         folder = context.stage(variant, reference, {}, lock).folder
         (folder / "Dockerfile").write_text(render.bundle(variant), encoding="utf-8")
-        shutil.copy2(render.TEMPLATES / "collect.py", folder / "steps")
         with tempfile.TemporaryDirectory(prefix="verljob-bundle-") as private:
             arguments = ["--build-arg", f"BASE={reference}", *site.secrets(variant, Path(private)), str(folder)]
             stream(engine.build_argv(arguments, output), engine.environment)

@@ -10,7 +10,7 @@ from images.catalog.variant import Variant
 from images.engine import buildah
 from images.engine.daemon import data_root, find
 from images.errors import DiskTooSmall, RegistryFailed
-from images.registry.client import INDEXES, Repository
+from images.registry.client import Repository
 
 # Of verl.cpu (docs/images.md, "What takes the space"): the packages that verl needs, and torch's CPU build.
 PACKAGES_BYTES, TORCH_BYTES = 1_060_000_000, 580_000_000
@@ -77,9 +77,7 @@ def _pulled_bytes(reference: str) -> float:
     repository, tag = Repository.parse(reference)
     try:
         with repository:
-            found = repository.manifest(tag)
-            if found and found.media_type in INDEXES:
-                found = repository.manifest(found.parts["manifests"][0]["digest"])
+            manifest = repository.image_manifest(tag)
     except RegistryFailed:  # the pull will report it, or debootstrap makes the base
         return 0
-    return sum(layer["size"] for layer in found.parts["layers"]) * (1 + UNPACKED) if found else 0
+    return sum(layer["size"] for layer in manifest.parsed["layers"]) * (1 + UNPACKED) if manifest else 0

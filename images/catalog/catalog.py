@@ -1,19 +1,41 @@
-"""Reads catalog.toml, the one file with the versions of all images."""
+"""Reads catalog.toml, which has the versions of all images, and expands its families into variants.
+
+A family is one base, a variant one image on it.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from packaging.version import Version
 
 from images.catalog.variant import Variant
 from images.errors import CatalogError, UnknownVariant
-from images.host.paths import CATALOG
+from images.host.paths import BASE_DIGESTS, CATALOG
 
-if TYPE_CHECKING:
-    from images.catalog.base_digests import Base
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+AXES = ("kind", "verl", "rollouts", "machines", "each_gpu", "for")
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PinnedBase:
+    """Digest of a base image, compression of its layers, and where both were read."""
+
+    digest: str = ""
+    layers: str = ""
+    source: str = ""
 
 
 class Catalog:
@@ -23,46 +45,46 @@ class Catalog:
         self.variants, self.defaults = variants, defaults
         for platform, variant in defaults.items():
             if variant not in variants or variants[variant].platform != platform:
-                raise CatalogError(f"defaults.{platform} = {variant!r} is no variant of that platform")
+                raise CatalogError(f"defaults.{platform} = {variant!r} is not a variant of that platform")
         tags = [f"{each.repository}:{each.tag}" for each in variants.values()]
         if twice := sorted({tag for tag in tags if tags.count(tag) > 1}):
             raise CatalogError(f"two variants have the tag {', '.join(twice)}")
 
     @classmethod
     def read(cls, path: Path = CATALOG) -> Catalog:
-        """The catalog of a file; CatalogError where it is not one."""
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
-
-        from images.catalog import base_digests
-
+        """Read the catalog of a file; raise CatalogError if it is not valid."""
         try:
             tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as mistake:
-            raise CatalogError(f"{path}: {mistake}") from mistake
+        except tomllib.TOMLDecodeError as error:
+            raise CatalogError(f"{path}: {error}") from error
         if missing := {"defaults", "kinds", "releases", "families"} - set(tables):
-            raise CatalogError(f"{path} lacks {', '.join(sorted(missing))}")
-        return cls(dict(_variants(tables, base_digests.read())), tables["defaults"])
+            raise CatalogError(f"{path} has no {', '.join(sorted(missing))}")
+        bases, variants = read_bases(), dict[str, Variant]()
+        for name, table in _expand(tables):
+            if name in variants:
+                raise CatalogError(f"two variants are named {name}")
+            variant = Variant.from_table(name, table)
+            base = bases.get(variant.base, PinnedBase())
+            variants[name] = replace(variant, base_digest=base.digest, base_layers=base.layers)
+        return cls(variants, tables["defaults"])
 
     def find(self, platform: str = "", variant: str = "", rollout: str = "") -> Variant:
-        """The variant by name, else the platform's default, else the platform's newest for another rollout engine."""
+        """Find a variant by name; else the platform's default; else its newest with another rollout engine."""
+        candidates = self.of_platform(platform)
         if variant:
-            return self._named(variant, platform)
-        if platform not in self.defaults:
-            raise UnknownVariant(platform or "without --platform and --variant", self.defaults)
+            named = {each.name: each for each in candidates}
+            if variant not in named:
+                raise UnknownVariant(variant, get_close_matches(variant, named) or {each.family for each in candidates})
+            return named[variant]
+        if not platform:
+            raise UnknownVariant("without --platform and --variant", self.defaults)
         default = self.variants[self.defaults[platform]]
         if rollout in ("", default.rollout):
             return default
-        from packaging.version import Version  # most ask for a default
-
-        there = [each for each in self.variants.values() if each.platform == platform]
-        if fits := [each for each in there if each.rollout == rollout]:
+        if fits := [each for each in candidates if each.rollout == rollout]:
             return max(fits, key=lambda each: Version(each.installs["verl"]))  # the first of the newest release
-        raise UnknownVariant(
-            f"{platform} with rollout {rollout}", {f"{platform} with {each.rollout}" for each in there}
-        )
+        known = {f"{platform} with {each.rollout}" for each in candidates}
+        raise UnknownVariant(f"{platform} with rollout {rollout}", known)
 
     def of_platform(self, platform: str = "") -> list[Variant]:
         """All variants, or all of a platform."""
@@ -75,30 +97,68 @@ class Catalog:
         return self.defaults.get(variant.platform) == variant.name
 
     def names(self, variant: Variant, tag: str = "") -> list[str]:
-        """The references that a build gives its image: its own tag, and ``latest`` for a platform's default variant."""
+        """Names that a build gives its image: with its own tag, and ``latest`` for a platform's default variant."""
         if tag:
             return [tag if ":" in tag else f"{variant.repository}:{tag}"]
         latest = [f"{variant.repository}:latest"] if self.is_default(variant) and not variant.source else []
         return [f"{variant.repository}:{variant.tag}", *latest]
 
-    def _named(self, variant: str, platform: str) -> Variant:
-        named = self.variants.get(variant)
-        if named is None or platform not in ("", named.platform):
-            there = {name: each for name, each in self.variants.items() if platform in ("", each.platform)}
-            from difflib import get_close_matches  # all of them would be a page
 
-            raise UnknownVariant(variant, get_close_matches(variant, there) or {each.family for each in there.values()})
-        return named
+def read_bases(path: Path = BASE_DIGESTS) -> dict[str, PinnedBase]:
+    """Read the pins of base images by reference; empty if no registry has been queried yet."""
+    if not path.is_file():
+        return {}
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return {reference: PinnedBase(**base) for reference, base in facts.items()}
+    except (ValueError, TypeError) as error:
+        raise CatalogError(f"{path}: {error}") from error
 
 
-def _variants(tables: dict[str, Any], known: dict[str, Base]) -> Iterator[tuple[str, Variant]]:
-    from images.catalog import base_digests, matrix
+def _expand(tables: Table) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and table of every variant; the first of a family has the family's name."""
+    for family, own in tables["families"].items():
+        kind = own.get("kind", "")
+        if kind not in tables["kinds"]:
+            raise CatalogError(f"families.{family} has kind {kind!r}; known are: {', '.join(tables['kinds'])}")
+        shared = _merge(tables["kinds"][kind], own)
+        for axis in ("verl", "rollouts"):
+            if not shared.get(axis):
+                raise CatalogError(f"families.{family} has no {axis}")
+        if unknown := set(shared.get("for", {})) - set(shared["verl"]):
+            raise CatalogError(f"families.{family}.for names releases that the family does not have: {sorted(unknown)}")
+        machines, gpus = shared.get("machines", ["x86_64"]), shared.get("gpus", [])
+        single = [[gpu] for gpu in gpus] if shared.get("each_gpu") and len(gpus) > 1 else []
+        for verl, rollout, machine, subset in product(shared["verl"], shared["rollouts"], machines, [gpus, *single]):
+            suffixes = [
+                rollout if rollout != shared["rollouts"][0] else "",
+                subset[0] if subset != gpus else "",
+                machine if machine != machines[0] else "",
+                f"verl{verl}" if verl != shared["verl"][0] else "",
+            ]
+            if verl not in tables["releases"]:
+                raise CatalogError(f"families.{family} has verl {verl}, which has no table under releases")
+            layers = [tables["kinds"][kind], tables["releases"][verl], own, own.get("for", {}).get(verl, {})]
+            axes = {"family": family, "rollout": rollout, "machine": machine, "gpus": subset}
+            yield "-".join(filter(None, [family, *suffixes])), {**_variant_table(layers, verl), **axes}
 
-    seen = set()
-    for name, table in matrix.variants(tables):
-        if name in seen:
-            raise CatalogError(f"two variants are named {name}")
-        seen.add(name)
-        variant = Variant.from_table(name, table)
-        base = known.get(variant.base, base_digests.Base())
-        yield name, replace(variant, base_digest=base.digest, base_layers=base.layers)
+
+def _merge(first: Table, second: Table) -> dict[str, Any]:
+    """Merge two tables, recursively; the second's values win."""
+    both = dict(first)
+    for key, value in second.items():
+        inner = both.get(key)
+        both[key] = _merge(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def _variant_table(layers: Sequence[Table], verl: str) -> dict[str, Any]:
+    """Merge the layers of a variant; verl is added to what it installs, after torch, which is installed first."""
+    table: dict[str, Any] = {}
+    for layer in layers:
+        table = _merge(table, layer)
+    for key in ("installs", "outside"):
+        table[key] = {name: value for name, value in table.get(key, {}).items() if value}
+    first = {name: version for name, version in table["installs"].items() if name == "torch"}
+    table["installs"] = {**first, "verl": verl, **table["installs"]}
+    return {key: value for key, value in table.items() if key not in AXES}

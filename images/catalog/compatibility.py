@@ -1,7 +1,7 @@
-"""Compatibility rules: refuse a variant that cannot work, before a build starts.
+"""Compatibility rules: refuse a variant that cannot work before a build starts.
 
-verl's ranges are those of the METADATA of its wheels (images/catalog/verl_releases.py). Where verl's own tests run
-outside of them, the catalog says so under `outside`, with the place to read it.
+verl's version ranges come from the METADATA of its wheels (images/catalog/verl_releases.py). If verl's own tests run
+outside of them, the catalog says so under `outside`, with the source.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -18,7 +19,7 @@ from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.errors import Incompatible
 
-# What a package index has of these for Linux is built for CUDA; on ROCm they come from the base, or by `replaces`.
+# A package index has only CUDA builds of these for Linux; on ROCm they come from the base, or through `replaces`.
 BUILT_FOR_CUDA = {
     "torch", "torchvision", "torchaudio", "triton", "vllm", "sglang", "sgl-kernel", "sglang-kernel", "xformers", "apex",
     "flash-attn", "flashinfer-python", "transformer-engine", "bitsandbytes", "deep-ep",
@@ -27,70 +28,71 @@ CUDA_NAMES = ("nvidia-", "cuda-", "cupy-cuda")
 FIRST_WITH_ZSTD = Version("23.0")  # moby's notes of 23.0; 20.10 says "invalid tar header"
 
 
-def refuse_impossible(variant: Variant, others: Iterable[Variant] | None = None) -> None:
+def check_variant(variant: Variant, others: Iterable[Variant] | None = None) -> None:
     """Raise Incompatible with all reasons, and the nearest variants of ``others`` (default: the catalog) that work."""
-    if reasons := wrong_with(variant):
-        instead = _instead(variant, Catalog.read().variants.values() if others is None else others)
-        raise Incompatible(" ".join([f"{variant.name} cannot work:", *reasons, *instead]))
+    if reasons := problems(variant):
+        alternatives = _alternatives(variant, Catalog.read().variants.values() if others is None else others)
+        raise Incompatible(" ".join([f"{variant.name} cannot work:", *reasons, *alternatives]))
 
 
-def refuse_engine(variant: Variant, engine: Mapping[str, Any]) -> None:
-    """Raise Incompatible where the daemon of this `docker version` can neither pull the base nor run it."""
+def check_engine(variant: Variant, engine: Mapping[str, Any]) -> None:
+    """Raise Incompatible if the daemon of this `docker version` can neither pull the base nor run it."""
     version, machine = str(engine["Version"]), str(engine["Arch"])
     if machine != variant.architecture:
         raise Incompatible(
-            f"{variant.name} is for {variant.machine}, the engine here is {machine}: build it on a machine of its "
-            f"own, or take a variant for {machine} (docs/tags.md)."
+            f"{variant.name} is for {variant.machine}, the engine of this host is {machine}: build it on a host for "
+            f"{variant.machine}, or choose a variant for {machine} (docs/tags.md)."
         )
     if variant.base_layers == "zstd" and Version(version.partition("-")[0].partition("+")[0]) < FIRST_WITH_ZSTD:
         raise Incompatible(
-            f"the layers of {variant.base} are compressed with zstd, which Docker reads from {FIRST_WITH_ZSTD} on; the "
-            f"engine here is {version}. Name a copy with gzip layers with --base, such as `skopeo copy "
-            "--dest-compress-format gzip` makes."
+            f"the layers of {variant.base} are compressed with zstd, which needs Docker {FIRST_WITH_ZSTD} or newer; "
+            f"the engine of this host is {version}. Name a copy with gzip layers with --base, made for example by "
+            "`skopeo copy --dest-compress-format gzip`."
         )
 
 
-def wrong_with(variant: Variant) -> list[str]:
-    """Why a variant cannot work, a sentence each."""
+def problems(variant: Variant) -> list[str]:
+    """Return the reasons why a variant cannot work, one sentence each."""
     return list(chain.from_iterable(rule(variant) for rule in RULES))
 
 
 def python_for_verl(variant: Variant) -> Iterator[str]:
     """Requires-Python of the release."""
     verl, python = variant.installs["verl"], Version(variant.python)
-    if not (wanted := _asks(variant).python).contains(python):
-        fits = sorted(
-            filter(lambda each: verl_releases.release(each).python.contains(python), verl_releases.known()), key=Version
-        )
-        last = f"; verl {fits[-1]} is the last one for it" if fits else ""
-        yield f"verl {verl} needs Python {wanted}, the base has {python}{last}."
+    if (required := _release(variant).requires_python) and not required.contains(python):
+        releases = {each: verl_releases.release(each).requires_python for each in verl_releases.known()}
+        fits = [each for each, versions in releases.items() if versions and versions.contains(python)]
+        last = f"; verl {max(fits, key=Version)} is the last one for it" if fits else ""
+        yield f"verl {verl} needs Python {required}, the base has {python}{last}."
 
 
 def ranges_of_verl(variant: Variant) -> Iterator[str]:
-    """torch, vLLM, SGLang, tensordict, transformers and all else that the release and its extra for the engine name."""
+    """Ranges of torch, vLLM, SGLang, tensordict, transformers and all else that the release and its extra name."""
     pins = {canonicalize_name(name): Version(version) for name, version in variant.pins.items()}
     excepted = {canonicalize_name(name) for name in variant.outside}
-    asked = dict.fromkeys([*_asks(variant).ranges(), *_asks(variant).ranges(variant.rollout)])
-    for name, wanted in asked:
-        if name in pins and name not in excepted and not wanted.contains(pins[name], prereleases=True):
-            yield f"verl {variant.installs['verl']} asks for {name} {wanted}, here it is {pins[name]}."
+    release = _release(variant)
+    ranges = [*verl_releases.ranges(release), *verl_releases.ranges(release, variant.rollout)]
+    for name, required in dict.fromkeys(ranges):
+        if name in pins and name not in excepted and not required.contains(pins[name], prereleases=True):
+            yield f"verl {variant.installs['verl']} requires {name} {required}, this variant has {pins[name]}."
 
 
 def vllm_that_verl_knows(variant: Variant) -> Iterator[str]:
-    """verl/third_party/vllm/__init__.py at v0.3.0.post1 to v0.4.1 raises on what it does not know."""
+    """verl/third_party/vllm/__init__.py at v0.3.0.post1 to v0.4.1 raises on versions that it does not know."""
     verl, vllm = Version(variant.installs["verl"]), variant.pins.get("vllm")
     if not vllm or not Version("0.3.0.post1") <= verl <= Version("0.4.1"):
         return
-    # v0.3.0.post1 compares whole strings, among them "0.6.3+rocm624"; v0.4.1 looks at the beginning alone.
+    # v0.3.0.post1 compares whole strings, among them "0.6.3+rocm624"; v0.4.1 compares only the beginning.
     if vllm.split("+")[0] not in ("0.5.4", "0.6.3") and Version(vllm) < Version("0.7.0"):
         yield (
-            f"verl {verl} takes vLLM 0.5.4, 0.6.3 or >=0.7 and raises on the base's {vllm}: declare `replaces.vllm` in "
-            "images/catalog.toml with a commit that it takes (0.6.3 is fd47e57f4b0d5f7920903490bce13bc9e49d8dba)."
+            f"verl {verl} works with vLLM 0.5.4, 0.6.3 or >=0.7 and raises on the base's {vllm}: declare "
+            "`replaces.vllm` in images/catalog.toml with a commit of such a version (0.6.3 is "
+            "fd47e57f4b0d5f7920903490bce13bc9e49d8dba)."
         )
 
 
 def ray_for_the_toolkit(variant: Variant) -> Iterator[str]:
-    """verl_node knows Ray from 2.40 on; Ray from 2.45 on refuses ROCR_VISIBLE_DEVICES, which verl before 0.5 sets."""
+    """verl_node supports Ray from 2.40; Ray from 2.45 refuses ROCR_VISIBLE_DEVICES, which verl before 0.5 sets."""
     ray, verl = Version(variant.installs["ray"]), Version(variant.installs["verl"])
     if ray < Version("2.40"):
         yield f"Ray {ray} is older than 2.40."
@@ -99,7 +101,7 @@ def ray_for_the_toolkit(variant: Variant) -> Iterator[str]:
 
 
 def cuda_on_rocm(variant: Variant) -> Iterator[str]:
-    """What an index has is built for CUDA, and would stand in the place of what the base was built with."""
+    """Packages of an index are built for CUDA, and would replace those that the base was built with."""
     if variant.platform != "rocm":
         return
     for name in map(canonicalize_name, variant.installs):
@@ -116,18 +118,19 @@ RULES: tuple[Callable[[Variant], Iterator[str]], ...] = (
 )
 
 
-def _asks(variant: Variant) -> verl_releases.Release:
-    """What the release says; of a checkout or commit the last release before it has to speak."""
+def _release(variant: Variant) -> Metadata:
+    """Metadata of the variant's release; of the last release before it for a checkout or commit."""
     verl = variant.installs["verl"]
     if not variant.source:
         return verl_releases.release(verl)
-    older = sorted((each for each in verl_releases.known() if Version(each) <= Version(verl)), key=Version)
-    return verl_releases.release(older[-1] if older else min(verl_releases.known(), key=Version))
+    known = sorted(verl_releases.known(), key=Version)
+    older = [each for each in known if Version(each) <= Version(verl)]
+    return verl_releases.release(older[-1] if older else known[0])
 
 
-def _instead(variant: Variant, others: Iterable[Variant]) -> Iterator[str]:
-    """The variant that works and is nearest: this verl on another base, and another verl on this base."""
-    work = [each for each in others if each.name != variant.name and not wrong_with(each)]
+def _alternatives(variant: Variant, others: Iterable[Variant]) -> Iterator[str]:
+    """Name the nearest variants that work: this verl on another base, and another verl on this base."""
+    work = [each for each in others if each.name != variant.name and not problems(each)]
     verl = variant.installs["verl"]
     same_verl = [each for each in work if each.installs["verl"] == verl]
     same_verl.sort(key=lambda each: (each.platform != variant.platform, each.rollout != variant.rollout))

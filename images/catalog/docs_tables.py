@@ -18,23 +18,23 @@ KEY_TABLES = ENTRYPOINTS / "verl_node" / "training" / "releases"
 
 
 def families(catalog: Catalog) -> str:
-    """A row a family: what it is for, and the releases, engines, GPUs and machines that it has variants for."""
+    """Table of families: purpose, and the releases, engines, GPUs and machines of their variants."""
     rows = []
     for name, variants in _by_family(catalog).items():
         first = variants[0]
         rows.append([
             f"`{name}`" + (" (default)" if catalog.is_default(first) else ""),
             first.summary,
-            _listed(variant.installs["verl"] for variant in variants),
-            _listed(engine(variant) for variant in variants),
-            _listed(gpu for variant in variants for gpu in variant.gpus) or "none",
-            _listed(variant.machine for variant in variants),
+            _unique(variant.installs["verl"] for variant in variants),
+            _unique(engine(variant) for variant in variants),
+            _unique(gpu for variant in variants for gpu in variant.gpus) or "none",
+            _unique(variant.machine for variant in variants),
         ])  # fmt: skip
     return _table(["variant", "for", "verl", "rollout", "GPUs", "machine"], rows)
 
 
 def tags(catalog: Catalog) -> str:
-    """A row a variant: its tag, what it is built on, and what is in it."""
+    """Table of variants: tag and versions."""
     rows = []
     for variant in catalog.variants.values():
         pins = [variant.pins[name] for name in ("python", "torch", "ray")]
@@ -44,7 +44,7 @@ def tags(catalog: Catalog) -> str:
 
 
 def bases(catalog: Catalog) -> str:
-    """A row a family: its base, and where it was read that base and releases fit."""
+    """Table of families: base, and the sources that say that base and releases fit."""
     rows = [
         [f"`{name}`", variants[0].base.removeprefix("docker.io/"), "; ".join(variants[0].sources)]
         for name, variants in _by_family(catalog).items()
@@ -53,7 +53,7 @@ def bases(catalog: Catalog) -> str:
 
 
 def commands(catalog: Catalog) -> str:
-    """Build, push and launch of every platform's default variant."""
+    """Commands that build, push and launch every platform's default variant."""
     lines = []
     for platform, name in catalog.defaults.items():
         chosen = catalog.variants[name]
@@ -69,23 +69,16 @@ def commands(catalog: Catalog) -> str:
 
 
 def engine(variant: Variant) -> str:
-    """The rollout engine with its version, as far as it is one of its own."""
-    version = next(
-        (
-            variant.pins[name]
-            for name in (variant.rollout, *ENGINES)
-            if variant.rollout in name and name in variant.pins
-        ),
-        "",
-    )
-    return f"{variant.rollout} {version}".strip()
+    """Rollout engine, with its version if it is a package."""
+    packages = [name for name in (variant.rollout, *ENGINES) if variant.rollout in name and name in variant.pins]
+    return f"{variant.rollout} {variant.pins[packages[0]]}" if packages else variant.rollout
 
 
 def recipes(variant: Variant) -> str:
-    """Whether slurm/recipes can be said to this verl; verl_node takes the newest key table for all that is newer."""
+    """Whether slurm/recipes work with this verl; verl_node uses the newest key table for newer releases."""
     series = [Version(path.stem.removeprefix("verl-")) for path in KEY_TABLES.glob("verl-*.yaml")]
     verl = Version(variant.installs["verl"])
-    return "yes" if verl >= max(series) or any(each.release == verl.release[:2] for each in series) else "no key table"
+    return "yes" if verl >= max(series) or verl.release[:2] in [each.release for each in series] else "no key table"
 
 
 PAGES: dict[str, dict[str, Callable[[Catalog], str]]] = {
@@ -95,14 +88,14 @@ PAGES: dict[str, dict[str, Callable[[Catalog], str]]] = {
 
 
 def write(catalog: Catalog, root: Path = ROOT) -> list[Path]:
-    """Fill the markers of every page."""
+    """Write the tables of every page between its markers."""
     for name, text in filled(catalog, root).items():
         (root / name).write_text(text, encoding="utf-8")
     return [root / name for name in PAGES]
 
 
 def filled(catalog: Catalog, root: Path = ROOT) -> dict[str, str]:
-    """The pages by name as they should be; CatalogError where one has lost a marker."""
+    """Return the pages by name with current tables; raise CatalogError if a page has no marker."""
     return {
         name: _fill(root / name, {key: part(catalog) for key, part in parts.items()}) for name, parts in PAGES.items()
     }
@@ -113,22 +106,22 @@ def _fill(page: Path, parts: dict[str, str]) -> str:
     for key, part in parts.items():
         begin, end = f"<!-- {key}: from images/catalog.toml by `invoke render` -->\n", f"<!-- end of {key} -->"
         before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise CatalogError(f"{page} has no place for its {key}: a line {begin.strip()} and, after it, {end}")
+        _, marker, after = rest.partition(end)
+        if not marker:
+            raise CatalogError(f"{page} has no markers for its {key}: add a line {begin.strip()} and, below it, {end}")
         text = "".join([before, begin, part, "\n", end, after])
     return text
 
 
 def _by_family(catalog: Catalog) -> dict[str, list[Variant]]:
-    found: dict[str, list[Variant]] = {}
+    variants: dict[str, list[Variant]] = {}
     for variant in catalog.variants.values():
-        found.setdefault(variant.family, []).append(variant)
-    return found
+        variants.setdefault(variant.family, []).append(variant)
+    return variants
 
 
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(words))
+def _unique(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""A variant: all fields of one image of the catalog, checked."""
+"""A variant: all fields of one image of the catalog, validated."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from images.errors import CatalogError
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A package of the base that verl cannot use, and the source commit that takes its place."""
+    """A package of the base that verl cannot use, and the source commit that replaces it."""
 
     version: str
     repository: str
@@ -22,7 +24,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Lock:
-    """What `invoke image.lock` tells the resolver beyond ``installs``."""
+    """Settings of the resolver for `invoke image.lock`, in addition to ``installs``."""
 
     with_: Sequence[str] = ()
     override: Sequence[str] = ()
@@ -31,7 +33,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class Variant:
-    """One image of the catalog. Besides ``name`` the fields are catalog.toml's keys, explained at its top."""
+    """One image of the catalog. Its fields, except ``name``, are catalog.toml's keys, explained at its top."""
 
     name: str
     family: str
@@ -49,8 +51,8 @@ class Variant:
     imports: Sequence[str]
     protected: Sequence[str]
     sources: Sequence[str]
-    base_digest: str = ""  # of images/pins/bases.json, where a registry was asked
-    base_layers: str = ""  # how they are compressed, of the same place
+    base_digest: str = ""  # from images/pins/bases.json, if a registry was queried
+    base_layers: str = ""  # compression of the base's layers, from the same file
     base_made: str = ""
     has: Mapping[str, str] = field(default_factory=dict)
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -59,13 +61,13 @@ class Variant:
     outside: Mapping[str, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     source: str = (
-        ""  # where verl's source came from when it is no release: images/context/verl_source.py, never the catalog
+        ""  # origin of a verl that is not a release: set by images/context/verl_source.py, never by the catalog
     )
-    instead_of: str = ""  # the release in whose place it then stands
+    instead_of: str = ""  # the release that such a verl replaces
 
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> Variant:
-        """A variant from its TOML table; an unknown or missing key is a CatalogError that names it."""
+        """Make a variant of its TOML table; raise CatalogError for an unknown or missing key."""
         if unknown := set(table) - {each.name for each in fields(cls)}:
             raise CatalogError(f"{name} has unknown keys: {', '.join(sorted(unknown))}")
         values = dict(table)
@@ -73,68 +75,66 @@ class Variant:
         try:
             values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
             return cls(name=name, **{**values, "lock": Lock(**lock)})
-        except TypeError as incomplete:
-            raise CatalogError(f"{name}: {incomplete}") from incomplete
+        except TypeError as error:
+            raise CatalogError(f"{name}: {error}") from error
 
     @property
     def architecture(self) -> str:
-        """The machine, which is the kernel's name for it, as engines and Debian call it."""
+        """The engines' and Debian's name for the machine, whose own name is the kernel's."""
         return {"x86_64": "amd64", "aarch64": "arm64"}[self.machine]
 
     @property
     def repository(self) -> str:
-        """The name of its images without a tag, such as `verl.cpu`."""
+        """Name of its images without a tag, such as `verl.cpu`."""
         return f"verl.{self.platform}"
 
     @property
     def tag(self) -> str:
-        """The release of verl, then what else the variant is."""
+        """Release of verl, then the rest of the variant's name."""
         verl = self.installs["verl"]
-        of_source = f"-{self.source}" if self.source else ""
-        return f"{verl}-{self.name.removesuffix(f'-verl{verl}')}{of_source}".replace("+", "_")
+        source = f"-{self.source}" if self.source else ""
+        return f"{verl}-{self.name.removesuffix(f'-verl{verl}')}{source}".replace("+", "_")
 
     @property
     def base_pinned(self) -> str:
-        """The base by its digest, where that is known."""
+        """The base, by its digest if that is known."""
         return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
 
     @property
     def pins(self) -> dict[str, str]:
-        """Name to version of all that the catalog fixes: what the base has, what replaces it, what is installed."""
-        replaced = {name: new.version for name, new in self.replaces.items()}
-        return {"python": self.python, **self.has, **replaced, **self.installs}
+        """Name → version of all that the catalog fixes: packages of the base, replaced and installed ones."""
+        return {"python": self.python, **self.has, **self._replaced, **self.installs}
 
     @property
-    def promises(self) -> list[str]:
-        """``name==version`` of what must be inside when all but verl is, as far as the build put it there."""
-        replaced = {name: new.version for name, new in self.replaces.items()}
-        return [f"{name}=={version}" for name, version in {**self.installs, **replaced}.items() if name != "verl"]
+    def _replaced(self) -> dict[str, str]:
+        return {name: new.version for name, new in self.replaces.items()}
 
     @property
-    def asked(self) -> list[str]:
-        """What the lock is asked for by name; torch is there before it, verl comes after it."""
-        from packaging.utils import canonicalize_name
+    def built_pins(self) -> list[str]:
+        """``name==version`` of what the build has installed before it installs verl."""
+        return [f"{name}=={version}" for name, version in {**self.installs, **self._replaced}.items() if name != "verl"]
 
+    @property
+    def requested(self) -> list[str]:
+        """``name==version`` of what the build installs from the lock by name: torch comes before it, verl after it."""
         apart = ("torch", "verl")
         return [f"{canonicalize_name(name)}=={version}" for name, version in self.installs.items() if name not in apart]
 
     @property
     def released(self) -> Variant:
-        """The variant of the catalog, where this is one with another verl."""
+        """The variant of the catalog that this one was made of, if it has another verl; else itself."""
         if not self.source:
             return self
         return replace(self, installs={**self.installs, "verl": self.instead_of}, source="", instead_of="")
 
     @property
-    def imports_below(self) -> list[str]:
-        """What can be imported without verl."""
+    def imports_without_verl(self) -> list[str]:
+        """The modules that can be imported before verl is installed."""
         return [name for name in self.imports if name.partition(".")[0] != "verl"]
 
     @property
     def guarded(self) -> list[str]:
         """The packages that no installation may change."""
-        from packaging.utils import canonicalize_name
-
         return sorted({canonicalize_name(name) for name in self.protected} - {*self.replaces})
 
     def requirement(self, name: str) -> str:

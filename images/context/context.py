@@ -46,7 +46,7 @@ def stage(
     ``links`` are downloaded files by their path in the context.
     """
     folder, dockerfile = STAGED / variant.name, render.dockerfile(variant)
-    rest, of_verl = locks.without((lock or locks.path(variant.released)).read_text(encoding="utf-8"), "verl")
+    rest, of_verl = locks.split((lock or locks.path(variant.released)).read_text(encoding="utf-8"), "verl")
     texts = {"Dockerfile": dockerfile, "apt.txt": apt.text(variant), "lock.txt": rest, "verl.txt": of_verl}
     with Staging(folder, open_cache(STAGED / "digests.json"), staged_digests(folder)) as staging:
         for name in ("wheelhouse", "debs", "git"):

@@ -59,7 +59,7 @@ def pull(engine: Engine, reference: str) -> None:
     try:
         run([engine.client, "pull", "--quiet", reference], timeout_s=PULL_TIMEOUT_S)
     except CommandFailed as failure:
-        raise BaseUnreachable(reference, failure.said) from failure
+        raise BaseUnreachable(reference, failure.output) from failure
 
 
 def _debootstrap(engine: Engine, made: str, mirror: str) -> None:

@@ -96,7 +96,7 @@ def storage_command(store: Path) -> list[str]:
         try:
             run([*argv, "images", "--quiet"])
         except CommandFailed as failure:
-            failures.append(f"{driver}: {failure.said.strip()}")
+            failures.append(f"{driver}: {failure.output.strip()}")
         else:
             return argv
     raise ImageError(f"buildah cannot use {store}: {'; '.join(failures)}")

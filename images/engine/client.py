@@ -1,23 +1,22 @@
-"""Chooses the docker client that builds.
+"""The docker client that builds, chosen by bootstrap/engine.sh, which `./run` sources as well.
 
 The first ``docker`` on PATH may not support BuildKit. It then silently falls back to the classic builder, which has no
-``RUN --mount``. So every client on PATH is probed, and the choice is reported. docker-py cannot drive BuildKit
-(docker/docker-py#2230): the chosen client builds and pushes; docker-py inspects images and runs containers.
+``RUN --mount``. docker-py cannot drive BuildKit (docker/docker-py#2230): the chosen client builds and pushes; docker-py
+inspects images and runs containers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from images.errors import CommandFailed, EngineMissing
+from images.host.paths import ROOT
 from images.host.process import run
-
-# Since 23.0 `docker build` needs the buildx plugin for BuildKit; before, the client had BuildKit built in.
-FIRST_WITHOUT_BUILTIN_BUILDKIT = 23
 
 
 @dataclass(frozen=True)
@@ -47,55 +46,19 @@ class Engine:
 def choose(environment: Mapping[str, str] | None = None) -> Engine:
     """Return the first docker client on PATH that supports BuildKit; VERLJOB_DOCKER names one and skips the search."""
     environment = os.environ if environment is None else environment
-    rejected = []
-    for client in clients_on_path(environment):
-        engine, reason = probe(client)
-        if engine:
-            return engine
-        rejected.append(f"{client} ({reason})")
-    raise EngineMissing(
-        f"no docker client on this machine supports BuildKit: {'; '.join(rejected) or 'no docker on PATH'}. Install "
-        "Debian's docker.io (20.10) or the docker-buildx plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
-    )
-
-
-def clients_on_path(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield every docker on PATH in PATH's order, each file once."""
-    if named := environment.get("VERLJOB_DOCKER"):
-        yield named
-        return
-    seen = set()
-    for folder in environment.get("PATH", os.defpath).split(os.pathsep):
-        client = Path(folder) / "docker"
-        if client.is_file() and os.access(client, os.X_OK) and client.resolve() not in seen:
-            seen.add(client.resolve())
-            yield str(client)
+    return _choose(environment.get("PATH", os.defpath), environment.get("VERLJOB_DOCKER", ""))
 
 
 @lru_cache
-def probe(client: str) -> tuple[Engine | None, str]:
-    """Return the engine of this client, or the reason why it cannot build; runs once per process."""
+def _choose(path: str, named: str) -> Engine:
+    bash = shutil.which("bash") or "bash"
+    argv = [bash, str(ROOT / "bootstrap" / "engine.sh")]
     try:
-        version, buildx = _version(client), _has_buildx(client)
+        client, version, buildx = run(argv, {"PATH": path, "VERLJOB_DOCKER": named}, timeout_s=60).splitlines()
     except CommandFailed as failure:
-        return None, str(failure)
-    major = version.split(".")[0]
-    if buildx or (major.isdigit() and int(major) < FIRST_WITHOUT_BUILTIN_BUILDKIT):
-        return Engine(client, version, buildx=buildx), ""
-    return None, f"client {version} without the buildx plugin"
-
-
-def _has_buildx(client: str) -> bool:
-    try:
-        run([client, "buildx", "version"], timeout_s=30)
-    except CommandFailed:
-        return False
-    return True
-
-
-def _version(client: str) -> str:
-    try:
-        return run([client, "version", "--format", "{{.Client.Version}}"], timeout_s=30).strip()
-    except CommandFailed:
-        # Without a daemon the client prints its own version and then exits with 1; `--version` needs no daemon.
-        return run([client, "--version"], timeout_s=30).split("version", 1)[-1].split(",")[0].strip()
+        rejected = "; ".join(failure.output.split("\n")).strip("; ") or "no docker on PATH"
+        raise EngineMissing(
+            f"no docker client on this machine supports BuildKit: {rejected}. Install Debian's docker.io (20.10) or "
+            "the docker-buildx plugin, or name a client with VERLJOB_DOCKER=/path/to/docker."
+        ) from failure
+    return Engine(client, version, buildx=buildx == "true")

@@ -1,7 +1,7 @@
 """Pins of Debian and Ubuntu packages: version and sha256 of all that apt installs for a variant.
 
-A base has some of them; dockerfiles/apt.sh installs the others at these versions and hashes. To resolve them takes
-neither an engine nor the base: apt is pointed at an empty system of the variant's suites and architecture.
+A base has some of them; dockerfiles/apt.sh installs the others at these versions and hashes. Resolving needs neither an
+engine nor the base: apt runs on an empty system with the variant's suites and architecture.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ from images.host.process import run
 
 
 def path(variant: Variant, folder: Path = APT_PINS) -> Path:
-    """Where a variant's pins lie; variants of one suite and machine share them."""
+    """Return the file of a variant's pins, which variants of one suite and machine share."""
     return folder / f"{variant.apt_suites[0].split()[0]}-{variant.machine}.txt"
 
 
 def text(variant: Variant, folder: Path = APT_PINS) -> str:
-    """`name version sha256` lines for dockerfiles/apt.sh; none where the mirror was never asked."""
-    return path(variant, folder).read_text(encoding="utf-8") if path(variant, folder).is_file() else ""
+    """Return `name version sha256` lines for dockerfiles/apt.sh; empty if the mirror was never queried."""
+    pins = path(variant, folder)
+    return pins.read_text(encoding="utf-8") if pins.is_file() else ""
 
 
 def covers(variant: Variant, folder: Path = APT_PINS) -> bool:
-    """Whether the pins name every package that the variant asks for."""
+    """Whether every package that the variant names is pinned."""
     lines = text(variant, folder).splitlines()
     return {line.split()[0] for line in lines if line and not line.startswith("#")} >= set(variant.apt_packages)
 
 
-def update(variant: Variant, mirror: str = "", folder: Path = APT_PINS) -> Path:
-    """Ask the distribution's mirror again; ImageError where there is no apt, or its keys are not here."""
+def update(variant: Variant, folder: Path = APT_PINS) -> Path:
+    """Resolve the pins on the distribution's mirror, and write them; raise ImageError without apt or the keys."""
     if not shutil.which("apt-get"):
-        raise ImageError("apt-get is needed to ask a mirror for versions: run this on Debian or Ubuntu")
+        raise ImageError("apt-get is needed to query a mirror for versions: run this on Debian or Ubuntu")
     with tempfile.TemporaryDirectory(prefix="verljob-apt-") as temporary:
         system = Path(temporary)
-        for each in ("lists/partial", "archives/partial"):
-            (system / each).mkdir(parents=True)
-        sources = [f"deb {mirror or variant.apt_mirror} {suite}" for suite in variant.apt_suites]
+        for name in ("lists/partial", "archives/partial"):
+            (system / name).mkdir(parents=True)
+        sources = [f"deb {variant.apt_mirror} {suite}" for suite in variant.apt_suites]
         (system / "sources").write_text("\n".join(sources) + "\n", encoding="utf-8")
         (system / "status").touch()
         environment = {"APT_CONFIG": str(_configuration(system, variant.architecture))}
         run(["apt-get", "--quiet", "--error-on=any", "update"], environment)
-        wanted = ["--yes", "--no-install-recommends", *variant.apt_packages]
-        uris = run(["apt-get", "--quiet=2", "--print-uris", "install", *wanted], environment)
-        # Of hashes --print-uris tells MD5 alone, `show` all that the signed index has.
+        install = ["install", "--yes", "--no-install-recommends", *variant.apt_packages]
+        uris = run(["apt-get", "--quiet=2", "--print-uris", *install], environment)
+        # --print-uris has only MD5 sums, `show` all hashes of the signed index.
         names = re.findall(r"^'[^']+' ([^_]+)_", uris, re.MULTILINE)
         shown = run(["apt-cache", "--no-all-versions", "show", *names], environment)
     target = path(variant, folder)
@@ -58,8 +59,8 @@ def update(variant: Variant, mirror: str = "", folder: Path = APT_PINS) -> Path:
 
 
 def _pin(paragraph: str) -> str:
-    found = dict(re.findall(r"^(Package|Version|SHA256): (.+)$", paragraph, re.MULTILINE))
-    return f"{found['Package']} {found['Version']} {found['SHA256']}"
+    fields = dict(re.findall(r"^(Package|Version|SHA256): (.+)$", paragraph, re.MULTILINE))
+    return f"{fields['Package']} {fields['Version']} {fields['SHA256']}"
 
 
 def _configuration(system: Path, architecture: str) -> Path:

@@ -1,9 +1,9 @@
 """Lock files: every package that a variant installs, by version and sha256, for its Python and machine.
 
-A lock holds no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
-CPU wheel. What the base has besides stays at the base's version as far as that fits (dockerfiles/guard.py), so on a GPU
-base most lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a
-lock, which is named for them: a lock of other inputs has another name.
+A lock has no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
+CPU wheel. Other packages of the base keep the base's version if that fits (dockerfiles/guard.py), so on a GPU base most
+lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock, whose
+name has a digest of the inputs.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ else:
     import tomli as tomllib
 
 SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
-RESOLVERS = 8  # they wait for the index more than they compute
-OF_CUDA = ("nvidia-", "cuda-", "triton")
-# What wheels the C library of a distribution can load, for uv's --python-platform.
+RESOLVERS = 8  # they mostly wait for the index
+CUDA_NAMES = ("nvidia-", "cuda-", "triton")
+# glibc of a distribution, which limits the wheels that it can load, for uv's --python-platform.
 GLIBC = {"focal": "2_31", "jammy": "2_35", "bookworm": "2_36", "noble": "2_39"}
 
 
 def inputs(variant: Variant) -> dict[str, Any]:
-    """All that a lock depends on, but for what the package index has on the day."""
-    engine = [variant.rollout] if variant.platform == "cuda" else []  # an index has the engines of CUDA alone
+    """Return all that a lock depends on, except for the content of the package index."""
+    engine = [variant.rollout] if variant.platform == "cuda" else []  # an index only has engines for CUDA
     return {
         "python": variant.python,
         "platform": f"{variant.machine}-manylinux_{GLIBC[variant.apt_suites[0].split()[0]]}",
-        "asked": sorted(variant.requirement(name) for name in variant.installs if name != "torch"),
-        "beside": sorted(
+        "requested": sorted(variant.requirement(name) for name in variant.installs if name != "torch"),
+        "resolved with": sorted(
             [f"{name}=={variant.has[name]}" for name in engine if name in variant.has] + [*variant.lock.with_]
         ),
         "base": [
@@ -60,44 +60,38 @@ def inputs(variant: Variant) -> dict[str, Any]:
 
 
 def path(variant: Variant, folder: Path | None = None) -> Path:
-    """Where a variant's lock lies."""
+    """Return the file of a variant's lock."""
     digest = hashlib.sha256(json.dumps(inputs(variant), sort_keys=True).encode()).hexdigest()[:6]
-    parts = [
-        f"verl{variant.installs['verl']}",
-        f"py{variant.python}",
-        f"torch{variant.pins['torch']}",
-        variant.machine,
-        digest,
-    ]
-    return (folder or LOCKS) / f"{'-'.join(parts)}.txt"
+    verl, torch = variant.installs["verl"], variant.pins["torch"]
+    return (folder or LOCKS) / f"verl{verl}-py{variant.python}-torch{torch}-{variant.machine}-{digest}.txt"
 
 
 def write(variant: Variant, folder: Path = LOCKS) -> Path:
-    """Resolve again and write a variant's lock; needs uv and a package index."""
+    """Resolve and write a variant's lock; needs uv and a package index."""
     given = inputs(variant)
-    # First with all that the base has, so that the versions fit it; then without, so that only ours are listed.
-    together = resolve(given, [*given["asked"], *given["beside"], *given["base"]], [])
-    constraints = [f"{each['name']}=={each['version']}" for each in together]
-    ours = resolve(given, [*given["asked"], *given["base"][:1]], constraints)
+    # First with all packages of the base, so that the versions fit it; then without, so that only ours are listed.
+    together = resolve(given, [*given["requested"], *given["resolved with"], *given["base"]], [])
+    constraints = [f"{package['name']}=={package['version']}" for package in together]
+    ours = resolve(given, [*given["requested"], *given["base"][:1]], constraints)
     target = path(variant, folder)
     head = [f"# {key}: {value if isinstance(value, str) else ' '.join(value)}" for key, value in given.items()]
-    target.write_text("\n".join([*head, *without_base(given, ours)]) + "\n", encoding="utf-8")
+    target.write_text("\n".join([*head, *_lines(given, ours)]) + "\n", encoding="utf-8")
     return target
 
 
 def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
-    """Resolve every lock again, and remove those of no variant."""
+    """Resolve every lock, and remove those of no variant."""
     variants = list({path(variant, folder): variant for variant in catalog.variants.values()}.values())
     with ThreadPoolExecutor(RESOLVERS) as pool:
         written = list(pool.map(lambda variant: write(variant, folder), variants))
-    for left in set(folder.glob("*.txt")) - set(written):
-        left.unlink()
+    for stale in set(folder.glob("*.txt")) - set(written):
+        stale.unlink()
     return written
 
 
 def resolve(given: dict[str, Any], requirements: list[str], constraints: list[str]) -> list[dict[str, Any]]:
-    """The packages, as PEP 751 describes them, each with the files that fit the Python and the machine."""
-    # `./run` installs it beside its Python, which is not on PATH.
+    """Return the packages as in PEP 751, each with the files that fit the Python and the machine."""
+    # `./run` installs uv beside its Python, which is not on PATH.
     if not (uv := shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))):
         raise ImageError("uv is needed to resolve a lock: pip install uv")
     with tempfile.TemporaryDirectory(prefix="verljob-lock-") as folder:
@@ -112,27 +106,27 @@ def resolve(given: dict[str, Any], requirements: list[str], constraints: list[st
     return list(tomllib.loads(text).get("packages", []))
 
 
-def without_base(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """The lines that an image may install: a version, and the hash of each file that pip may take for it."""
-    for each in packages:
-        name = canonicalize_name(each["name"])
-        if name in given["left to the base"] or name.startswith(OF_CUDA):
+def _lines(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each package that the base does not provide: version, and hashes of the files that fit."""
+    for package in packages:
+        name = canonicalize_name(package["name"])
+        if name in given["left to the base"] or name.startswith(CUDA_NAMES):
             continue
-        wheels = each.get("wheels")
-        hashes = sorted({file["hashes"]["sha256"] for file in wheels or [each["sdist"]]})
+        wheels = package.get("wheels")
+        hashes = sorted({file["hashes"]["sha256"] for file in wheels or [package["sdist"]]})
         mark = [] if wheels else [f" {SDIST}"]
-        yield " ".join([f"{name}=={each['version']}", *(f"--hash=sha256:{value}" for value in hashes), *mark])
+        yield " ".join([f"{name}=={package['version']}", *(f"--hash=sha256:{value}" for value in hashes), *mark])
 
 
 def locked(variant: Variant) -> dict[str, str]:
-    """Package to version of a variant's lock."""
+    """Package → version of a variant's lock."""
     lines = path(variant).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
-    return {found[1]: found[2] for found in pins if found}
+    return {pin[1]: pin[2] for pin in pins if pin}
 
 
-def without(text: str, name: str) -> tuple[str, str]:
-    """A lock's lines without its head and one package's line, and that package's."""
+def split(text: str, name: str) -> tuple[str, str]:
+    """Split a lock's lines, without comments, into those of other packages and the one of ``name``."""
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
-    of_it = [line for line in lines if re.match(rf"{re.escape(name)}\s*==", line)]
-    return "".join(line for line in lines if line not in of_it), "".join(of_it)
+    own = [line for line in lines if re.match(rf"{re.escape(name)}\s*==", line)]
+    return "".join(line for line in lines if line not in own), "".join(own)

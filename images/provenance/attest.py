@@ -21,43 +21,44 @@ from images.report import record
 
 
 def statements(image: Image, name: str, digest: str) -> dict[Kind, bytes]:
-    """SBOM and, where this checkout built the image, provenance of what ``name`` (without a tag) has as ``digest``."""
+    """Make the SBOM and, if this checkout built the image, its provenance; ``name`` has no tag."""
     created = datetime.strptime(image.attrs["Created"][:19], "%Y-%m-%dT%H:%M:%S")
-    stated = {SBOM: sbom.document(name, digest, created, packages.inside(image))}
-    if known := record.read(str(image.id)):
-        stated[PROVENANCE] = slsa.statement(known, name, digest)
-    return stated
+    made = {SBOM: sbom.document(name, digest, created, packages.inside(image))}
+    if recorded := record.read(str(image.id)):
+        made[PROVENANCE] = slsa.statement(recorded, name, digest)
+    return made
 
 
 def write(reference: str, folder: Path = ATTESTATIONS) -> list[Path]:
-    """State an image of this machine by its ID, in files of ``folder``."""
+    """Write the statements of an image of this host, which they name by its ID, to files in ``folder``."""
     image = local(reference)
     name, _ = parse_repository_tag(reference)
-    return _files(statements(image, name, str(image.id)), name, str(image.id), folder)
+    return _write_files(statements(image, name, str(image.id)), name, str(image.id), folder)
 
 
 def attach(pushed: Mapping[str, str], folder: Path = ATTESTATIONS, key: Path | None = None) -> list[Path]:
-    """State what was pushed (reference → digest), each image once in each repository; the same as files.
+    """Attach the statements of pushed images (reference → digest), and write them to files.
 
-    With the private ``key`` image and statements are signed.
+    With a private ``key``, sign image and statements.
     """
     paths = []
-    for (name, digest), reference in {(parse_repository_tag(each)[0], pushed[each]): each for each in pushed}.items():
-        stated = statements(local(reference), name, digest)
+    for reference, digest in pushed.items():
+        name, _ = parse_repository_tag(reference)
+        made = statements(local(reference), name, digest)
         with Repository(name) as repository:
-            subject = referrers.image(repository, digest)
-            for kind, content in stated.items():
+            subject = referrers.find_image(repository, digest)
+            for kind, content in made.items():
                 referrers.attach(repository, subject, kind, content)
             if key:
-                signing.sign(repository, subject, key, stated)
-        paths += _files(stated, name, digest, folder)
+                signing.sign(repository, subject, key, made)
+        paths += _write_files(made, name, digest, folder)
     return paths
 
 
-def _files(stated: Mapping[Kind, bytes], name: str, digest: str, folder: Path) -> list[Path]:
+def _write_files(made: Mapping[Kind, bytes], name: str, digest: str, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}-{digest.partition(':')[2][:12]}"  # one for each repository
-    paths = {folder / f"{stem}.{kind.file}": content for kind, content in stated.items()}
+    paths = {folder / f"{stem}.{kind.file_suffix}": content for kind, content in made.items()}
     for path, content in paths.items():
         path.write_bytes(content)
     return list(paths)

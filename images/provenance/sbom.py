@@ -1,6 +1,6 @@
 """SBOM of an image as SPDX 2.3, written and read by spdx-tools.
 
-It depends on the image alone: the same image gives the same bytes, and the time in it is the image's own.
+The bytes depend on the image only, and so does the time in them: the image's creation.
 """
 
 from __future__ import annotations
@@ -15,22 +15,8 @@ from urllib.parse import quote
 
 from license_expression import ExpressionError
 from spdx_tools.common.spdx_licensing import spdx_licensing
+from spdx_tools.spdx import model
 from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
-from spdx_tools.spdx.model import (
-    Actor,
-    ActorType,
-    Checksum,
-    ChecksumAlgorithm,
-    CreationInfo,
-    Document,
-    ExternalPackageRef,
-    ExternalPackageRefCategory,
-    PackagePurpose,
-    Relationship,
-    RelationshipType,
-    SpdxNoAssertion,
-)
-from spdx_tools.spdx.model import Package as SpdxPackage
 from spdx_tools.spdx.parser.error import SPDXParsingError
 from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
@@ -40,96 +26,95 @@ from images.errors import NotTrusted
 
 VERSION = "SPDX-2.3"
 DOCUMENT, IMAGE = "SPDXRef-DOCUMENT", "SPDXRef-image"
-FOUND = "found in /"  # and a folder: in a package's sourceInfo
+SOURCE_INFO = "found in /"  # followed by a folder, in a package's sourceInfo
 
 
 def document(name: str, digest: str, created: datetime, packages: Sequence[Package]) -> bytes:
-    """The SBOM of the image ``name`` (without a tag) that is known by ``digest``, as JSON."""
-    creation = CreationInfo(
+    """Return the SBOM of an image as JSON; ``name`` has no tag, ``digest`` identifies the image."""
+    creation = model.CreationInfo(
         VERSION,
         DOCUMENT,
         name,
         f"https://spdx.org/spdxdocs/{quote(name)}-{digest.partition(':')[2]}",
-        [Actor(ActorType.TOOL, "verl-on-slurm")],
+        [model.Actor(model.ActorType.TOOL, "verl-on-slurm")],
         created.replace(microsecond=0, tzinfo=None),
     )
-    parts = {_id(package): package for package in packages}
-    whole = Document(creation, [_image(name, digest), *(_part(spdx_id, each) for spdx_id, each in parts.items())])
-    whole.relationships = [
-        Relationship(DOCUMENT, RelationshipType.DESCRIBES, IMAGE),
-        *(Relationship(IMAGE, RelationshipType.CONTAINS, spdx_id) for spdx_id in parts),
+    contents = [_to_spdx(package) for package in packages]
+    relationships = [
+        model.Relationship(DOCUMENT, model.RelationshipType.DESCRIBES, IMAGE),
+        *(model.Relationship(IMAGE, model.RelationshipType.CONTAINS, package.spdx_id) for package in contents),
     ]
-    _refuse_invalid(whole)
-    return json.dumps(DocumentConverter().convert(whole), indent=1, sort_keys=True).encode() + b"\n"
+    spdx = model.Document(creation, [_image(name, digest), *contents], relationships=relationships)
+    _validate(spdx)
+    return json.dumps(DocumentConverter().convert(spdx), indent=1, sort_keys=True).encode() + b"\n"
 
 
 def read(content: bytes) -> tuple[str, list[Package]]:
-    """The digest of the image that an SBOM describes, and the packages that it states; NotTrusted where it is none."""
+    """Return the image's digest and the packages that an SBOM lists; raise NotTrusted if it is not a valid SBOM."""
     try:
-        whole = JsonLikeDictParser().parse(dict(json.loads(content)))
-    except (ValueError, TypeError, SPDXParsingError) as broken:
-        raise NotTrusted(f"the SBOM is no SPDX document: {broken}") from broken
-    _refuse_invalid(whole)
-    described = [each for each in whole.packages if each.spdx_id == IMAGE]
-    if len(described) != 1 or not described[0].checksums:
-        raise NotTrusted("the SBOM does not say by its digest which image it describes")
-    return f"sha256:{described[0].checksums[0].value}", [
-        _package(each) for each in whole.packages if each.spdx_id != IMAGE
-    ]
+        spdx = JsonLikeDictParser().parse(dict(json.loads(content)))
+    except (ValueError, TypeError, SPDXParsingError) as error:
+        raise NotTrusted(f"the SBOM is not a valid SPDX document: {error}") from error
+    _validate(spdx)
+    images = [package for package in spdx.packages if package.spdx_id == IMAGE]
+    if len(images) != 1 or not images[0].checksums:
+        raise NotTrusted("the SBOM does not give the digest of the image that it describes")
+    packages = [_from_spdx(package) for package in spdx.packages if package.spdx_id != IMAGE]
+    return f"sha256:{images[0].checksums[0].value}", packages
 
 
-def _image(name: str, digest: str) -> SpdxPackage:
+def _image(name: str, digest: str) -> model.Package:
     purl = f"pkg:oci/{quote(name.rpartition('/')[2].lower())}@{quote(digest, '')}?repository_url={quote(name, '')}"
-    return SpdxPackage(
+    return model.Package(
         IMAGE,
         name,
-        SpdxNoAssertion(),
+        model.SpdxNoAssertion(),
         files_analyzed=False,
-        checksums=[Checksum(ChecksumAlgorithm.SHA256, digest.partition(":")[2])],
+        checksums=[model.Checksum(model.ChecksumAlgorithm.SHA256, digest.partition(":")[2])],
         external_references=[_reference(purl)],
-        primary_package_purpose=PackagePurpose.CONTAINER,
+        primary_package_purpose=model.PackagePurpose.CONTAINER,
     )
 
 
-def _part(spdx_id: str, package: Package) -> SpdxPackage:
-    return SpdxPackage(
-        spdx_id,
+def _to_spdx(package: Package) -> model.Package:
+    return model.Package(
+        _id(package),
         package.name,
-        SpdxNoAssertion(),
+        model.SpdxNoAssertion(),
         package.version,
         files_analyzed=False,
         license_declared=_licence(package.licence),
-        source_info=f"{FOUND}{package.where}",
+        source_info=f"{SOURCE_INFO}{package.where}",
         external_references=[_reference(package.purl)],
     )
 
 
-def _package(part: SpdxPackage) -> Package:
-    purl = next((each.locator for each in part.external_references if each.reference_type == "purl"), "")
-    where = (part.source_info or "").removeprefix(FOUND)
-    return Package(purl, where, part.name, part.version or "")
+def _from_spdx(package: model.Package) -> Package:
+    purl = next((each.locator for each in package.external_references if each.reference_type == "purl"), "")
+    where = (package.source_info or "").removeprefix(SOURCE_INFO)
+    return Package(purl, where, package.name, package.version or "")
 
 
-def _reference(purl: str) -> ExternalPackageRef:
-    return ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", purl)
+def _reference(purl: str) -> model.ExternalPackageRef:
+    return model.ExternalPackageRef(model.ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", purl)
 
 
 def _id(package: Package) -> str:
-    """One that a reader knows again in the next image, and that no other package of this one has."""
-    words = "".join(each if each.isalnum() and each.isascii() else "-" for each in package.name)
-    return f"SPDXRef-{words}-{hashlib.sha256(repr(package.key).encode()).hexdigest()[:12]}"
+    """Return an ID that is unique in an image and the same in every image with this package."""
+    name = "".join(char if char.isalnum() and char.isascii() else "-" for char in package.name)
+    return f"SPDXRef-{name}-{hashlib.sha256(repr(package.key).encode()).hexdigest()[:12]}"
 
 
 @cache
-def _licence(told: str) -> Any:
-    """The licence where the package names one that SPDX knows."""
+def _licence(text: str) -> Any:
+    """Return the licence if SPDX knows it, else no assertion."""
     try:
-        return spdx_licensing.parse(told, validate=True, strict=True) if told else SpdxNoAssertion()
+        return spdx_licensing.parse(text, validate=True, strict=True) if text else model.SpdxNoAssertion()
     except ExpressionError:
-        return SpdxNoAssertion()
+        return model.SpdxNoAssertion()
 
 
-def _refuse_invalid(whole: Document) -> None:
-    problems: Iterable[Any] = validate_full_spdx_document(whole, VERSION)
-    if told := [each.validation_message for each in problems]:
-        raise NotTrusted(f"the SBOM breaks SPDX's rules: {'; '.join(told[:3])}")
+def _validate(spdx: model.Document) -> None:
+    problems: Iterable[Any] = validate_full_spdx_document(spdx, VERSION)
+    if messages := [problem.validation_message for problem in problems]:
+        raise NotTrusted(f"the SBOM breaks SPDX's rules: {'; '.join(messages[:3])}")

@@ -19,24 +19,24 @@ PREDICATE = "https://slsa.dev/provenance/v1"
 
 
 def statement(predicate: Mapping[str, Any], name: str, digest: str) -> bytes:
-    """The statement about the image ``name`` that is known by ``digest``, as JSON."""
-    checked = MessageToDict(ParseDict(predicate, Provenance()))
+    """Return the statement about an image as JSON; ``digest`` identifies the image."""
+    validated = MessageToDict(ParseDict(predicate, Provenance()))
     subject = ResourceDescriptor(name=name, digest={"sha256": digest.partition(":")[2]})
-    made = Statement([subject.pb], PREDICATE, checked)
-    made.validate()
-    return json.dumps(MessageToDict(made.pb), indent=1, sort_keys=True).encode() + b"\n"
+    stated = Statement([subject.pb], PREDICATE, validated)
+    stated.validate()
+    return json.dumps(MessageToDict(stated.pb), indent=1, sort_keys=True).encode() + b"\n"
 
 
 def read(content: bytes) -> tuple[list[str], dict[str, Any]]:
-    """The digests of the images that a statement is about, and its predicate; NotTrusted where it is no provenance."""
+    """Return the digests of a statement's images and its predicate; raise NotTrusted if it is not valid provenance."""
     try:
         stated = Statement.copy_from_pb(ParseDict(json.loads(content), Message()))
         stated.validate()
         predicate = MessageToDict(stated.pb.predicate)
         ParseDict(predicate, Provenance())
-    except (ValueError, ParseError) as broken:
-        raise NotTrusted(f"the provenance is no in-toto statement of SLSA provenance: {broken}") from broken
+    except (ValueError, ParseError) as error:
+        raise NotTrusted(f"the provenance is not an in-toto statement of SLSA provenance: {error}") from error
     kind = predicate.get("buildDefinition", {}).get("buildType")
     if (stated.pb.predicate_type, kind) != (PREDICATE, BUILD_TYPE):
         raise NotTrusted(f"the provenance is a {stated.pb.predicate_type} of {kind}, not a {PREDICATE} of {BUILD_TYPE}")
-    return [f"sha256:{each.digest['sha256']}" for each in stated.pb.subject], predicate
+    return [f"sha256:{subject.digest['sha256']}" for subject in stated.pb.subject], predicate

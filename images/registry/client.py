@@ -1,4 +1,8 @@
-"""Client of the distribution API: https://github.com/opencontainers/distribution-spec."""
+"""Client of the distribution API: https://github.com/opencontainers/distribution-spec.
+
+Not oras (oras-py 0.2.43, measured): it sends docker's login to any token service over plain http and its token to any
+upload host, verifies no digest, has neither a timeout nor a size limit, and retries for 131 s without a message.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 CERTIFICATES = Path("/etc/docker/certs.d")
 TIMEOUT_S = 60
-LIMIT = 4 << 20  # bytes of a manifest, a token or an error; registries take no larger manifest
-BLOB_LIMIT = 256 << 20  # of a statement or a signature
+LIMIT = 4 << 20  # bytes of a manifest, a token or an error; registries accept no larger manifest
+BLOB_LIMIT = 256 << 20  # bytes of a statement or a signature
 CHUNK = 1 << 16
 REDIRECTS = 5
 HUB, HUB_API = "docker.io", "registry-1.docker.io"
@@ -36,8 +40,8 @@ def digest_of(content: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was answered, bounded, and by which address."""
+class Response:
+    """A response with its body, which was read up to a limit, and the URL that sent it."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a registry keeps under a tag or a digest."""
+    """The manifest of a tag or a digest, byte for byte."""
 
     content: bytes
     media_type: str
@@ -57,19 +61,34 @@ class Manifest:
         return digest_of(self.content)
 
     @property
-    def parts(self) -> dict[str, Any]:
+    def parsed(self) -> dict[str, Any]:
         try:
             return dict(json.loads(self.content))
-        except (ValueError, TypeError) as broken:
-            raise RegistryFailed(f"{self.digest} is no manifest: {broken}") from broken
+        except (ValueError, TypeError) as error:
+            raise RegistryFailed(f"{self.digest} is not a valid manifest: {error}") from error
 
     @property
     def descriptor(self) -> dict[str, Any]:
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.content)}
 
 
+class Authorization(AuthBase):
+    """An Authorization header, or none; with an ``auth`` object `requests` reads no .netrc."""
+
+    def __init__(self, header: str = "") -> None:
+        self.header = header
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self.header:
+            request.headers["Authorization"] = self.header
+        return request
+
+
+NO_LOGIN = Authorization()
+
+
 class Repository:
-    """One name in a registry, reached as the engine would: its logins, its CAs, plain http where it uses that."""
+    """One repository of a registry, with the Docker engine's settings: logins, CA certificates, plain http."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,14 +97,14 @@ class Repository:
         local = urlsplit(f"//{self.host}").hostname in ("localhost", "127.0.0.1", "::1")
         scheme = "https" if secure and not local else "http"
         self.url = f"{scheme}://{HUB_API if self.host == HUB else self.host}/v2/{self.path}/"
-        self.login: AuthBase | None = None  # for the registry's own address alone
+        self.login: AuthBase = NO_LOGIN  # sent to the registry's own address only
         self.session = requests.Session()
         self.session.trust_env = not local  # no proxy leads back to this machine
-        self.bundle = _bundle(self.host)  # of its token service and its storage as well, where they have none
+        self.ca_bundle = _ca_bundle(self.host)  # also for its token service and storage, unless they have their own
 
     @classmethod
     def parse(cls, reference: str) -> tuple[Repository, str]:
-        """The repository of ``NAME:TAG`` or ``NAME@DIGEST``, and the tag or digest."""
+        """Split ``NAME:TAG`` or ``NAME@DIGEST`` into the repository and the tag or digest."""
         name, tag = parse_repository_tag(reference)
         return cls(name), tag or "latest"
 
@@ -96,163 +115,156 @@ class Repository:
         self.session.close()
 
     def manifest(self, tag: str) -> Manifest | None:
-        """What a tag or digest names, or nothing."""
+        """Return the manifest of a tag or digest, or None if the registry has none; a digest is verified."""
         accept = ", ".join((OCI_MANIFEST, DOCKER_MANIFEST, *INDEXES))
-        answer = self._ask("GET", f"manifests/{tag}", headers={"Accept": accept}, also=(404,))
-        if answer.status == 404:
+        response = self._request("GET", f"manifests/{tag}", headers={"Accept": accept}, allowed=(404,))
+        if response.status == 404:
             return None
-        found = Manifest(answer.content, answer.headers.get("Content-Type", OCI_MANIFEST))
-        if ":" in tag and found.digest != tag:
-            raise RegistryFailed(f"{self.name}@{tag}: the registry gave a manifest of digest {found.digest}")
-        return found
+        manifest = Manifest(response.content, response.headers.get("Content-Type", OCI_MANIFEST))
+        if ":" in tag and manifest.digest != tag:
+            raise RegistryFailed(f"{self.name}@{tag}: the registry sent a manifest with digest {manifest.digest}")
+        return manifest
+
+    def image_manifest(self, tag: str) -> Manifest | None:
+        """Return the manifest of a tag's image, of the first image if the tag has an index."""
+        manifest = self.manifest(tag)
+        if manifest and manifest.media_type in INDEXES:
+            return self.manifest(manifest.parsed["manifests"][0]["digest"])
+        return manifest
 
     def blob(self, digest: str) -> bytes:
-        """The content that a digest names."""
-        content = self._ask("GET", f"blobs/{digest}", limit=BLOB_LIMIT).content
+        """Return the blob with this digest, which is verified."""
+        content = self._request("GET", f"blobs/{digest}", limit=BLOB_LIMIT).content
         if digest_of(content) != digest:
-            raise RegistryFailed(f"{self.name}: blob {digest} came with other bytes")
+            raise RegistryFailed(f"{self.name}: the registry sent other bytes for blob {digest}")
         return content
 
     def put_blob(self, content: bytes, media_type: str) -> dict[str, Any]:
-        """Upload where the registry lacks it; its descriptor."""
+        """Upload a blob unless the registry has it, and return its descriptor."""
         digest = digest_of(content)
-        if self._ask("HEAD", f"blobs/{digest}", also=(404,)).status == 404:
-            started = self._ask("POST", "blobs/uploads/")
-            place = urljoin(started.url, started.headers.get("Location", ""))
-            place += ("&" if "?" in place else "?") + f"digest={digest}"
-            self._ask("PUT", place, data=content, headers={"Content-Type": "application/octet-stream"})
+        if self._request("HEAD", f"blobs/{digest}", allowed=(404,)).status == 404:
+            started = self._request("POST", "blobs/uploads/")
+            url = urljoin(started.url, started.headers.get("Location", ""))
+            url += ("&" if "?" in url else "?") + f"digest={digest}"
+            self._request("PUT", url, data=content, headers={"Content-Type": "application/octet-stream"})
         return {"mediaType": media_type, "digest": digest, "size": len(content)}
 
     def put_manifest(self, tag: str, manifest: Mapping[str, Any]) -> Manifest:
-        """Keep a manifest under a tag; nothing is sent where it is there already."""
+        """Upload a manifest under a tag unless the tag already has it."""
         new = Manifest(json.dumps(manifest, indent=1, sort_keys=True).encode(), manifest["mediaType"])
         self._put(tag, new)
         return new
 
     def tag(self, digest: str, tag: str) -> str:
-        """Have a tag name what is here by ``digest``, which is returned; nothing is sent where it does already."""
-        found = self.manifest(digest)
-        if found is None:
-            raise RegistryFailed(f"{self.name} has no {digest} to name {tag}")
-        self._put(tag, found)
-        return found.digest
+        """Tag the manifest with this digest, unless the tag already points to it, and return the digest."""
+        manifest = self.manifest(digest)
+        if manifest is None:
+            raise RegistryFailed(f"{self.name} has no {digest}, so {tag} was not set")
+        self._put(tag, manifest)
+        return manifest.digest
 
     def _put(self, tag: str, manifest: Manifest) -> None:
         present = self.manifest(tag)
         if not present or present.digest != manifest.digest:
-            self._ask("PUT", f"manifests/{tag}", data=manifest.content, headers={"Content-Type": manifest.media_type})
+            headers = {"Content-Type": manifest.media_type}
+            self._request("PUT", f"manifests/{tag}", data=manifest.content, headers=headers)
 
-    def _ask(self, method: str, place: str, *, also: tuple[int, ...] = (), limit: int = LIMIT, **more: Any) -> Answer:
-        """One request, with a login where one is wanted; RegistryFailed for every other answer than asked for."""
+    def _request(
+        self, method: str, path: str, *, allowed: tuple[int, ...] = (), limit: int = LIMIT, **options: Any
+    ) -> Response:
+        """Send a request; raise RegistryFailed unless the status is 2xx or one of ``allowed``."""
         try:
-            answer = self._answer(method, urljoin(self.url, place), limit, **more)
-        except ValueError as broken:
-            raise RegistryFailed(f"{self.host} names an address that is none: {broken}") from broken
-        if not 200 <= answer.status < 300 and answer.status not in also:
-            refused = answer.status in (401, 403) and self._is_own(answer.url)
+            response = self._send_with_login(method, urljoin(self.url, path), limit, **options)
+        except ValueError as error:
+            raise RegistryFailed(f"{self.host} sent an invalid URL: {error}") from error
+        if not 200 <= response.status < 300 and response.status not in allowed:
+            refused = response.status in (401, 403) and self._is_registry(response.url)
             fix = f"; `docker login {self.host}` first" if refused else ""
-            words = answer.content[:300].decode(errors="replace")
-            raise RegistryFailed(f"{method} {answer.url}: {answer.status} {words}{fix}")
-        return answer
+            text = response.content[:300].decode(errors="replace")
+            raise RegistryFailed(f"{method} {response.url}: {response.status} {text}{fix}")
+        return response
 
-    def _answer(self, method: str, url: str, limit: int, **more: Any) -> Answer:
-        """The answer behind a login and redirects; only a challenge of the registry itself is answered."""
-        answer = self._send(method, url, limit, **more)
-        if answer.status == 401 and self._is_own(url) and self._log_in(answer):
-            answer = self._send(method, url, limit, **more)
+    def _send_with_login(self, method: str, url: str, limit: int, **options: Any) -> Response:
+        """Send a request, log in if the registry itself demands it, and follow redirects of GET and HEAD."""
+        response = self._send(method, url, limit, **options)
+        if response.status == 401 and self._is_registry(url) and self._log_in(response):
+            response = self._send(method, url, limit, **options)
         for _ in range(REDIRECTS if method in ("GET", "HEAD") else 0):
-            if answer.status not in (301, 302, 303, 307, 308) or not answer.headers.get("Location"):
+            if response.status not in (301, 302, 303, 307, 308) or not response.headers.get("Location"):
                 break
-            answer = self._send(method, urljoin(answer.url, answer.headers["Location"]), limit, **more)
-        return answer
+            response = self._send(method, urljoin(response.url, response.headers["Location"]), limit, **options)
+        return response
 
-    def _send(self, method: str, url: str, limit: int, **more: Any) -> Answer:
-        """Ask once, without following a redirect; at most ``limit`` bytes are taken."""
+    def _send(self, method: str, url: str, limit: int, **options: Any) -> Response:
+        """Send one request without following a redirect, and read at most ``limit`` bytes of the body."""
         if self.url.startswith("https:") and not url.startswith("https:"):
-            raise RegistryFailed(f"{self.host} is asked over https and leads to {url}; nothing was asked there")
-        login = self.login if self._is_own(url) and "auth" not in more else None
-        # The CAs go with each request: a REQUESTS_CA_BUNDLE would take the place of the session's.
-        verify = _bundle(urlsplit(url).netloc) or self.bundle or True
-        more = {"auth": login or _unchanged, "verify": verify, **more}
+            raise RegistryFailed(f"{self.host} uses https and points to {url}; no request was sent to it")
+        # A CA bundle goes with each request: REQUESTS_CA_BUNDLE would override one of the session.
+        verify = _ca_bundle(urlsplit(url).netloc) or self.ca_bundle or True
+        options = {"auth": self.login if self._is_registry(url) else NO_LOGIN, "verify": verify, **options}
         try:
             with self.session.request(
-                method, url, timeout=TIMEOUT_S, stream=True, allow_redirects=False, **more
-            ) as answer:
-                content = _bounded(answer, limit)
-                return Answer(answer.status_code, answer.headers, content, url)
-        except requests.RequestException as silence:
-            raise RegistryFailed(f"{urlsplit(url).netloc} does not answer: {silence}") from silence
+                method, url, timeout=TIMEOUT_S, stream=True, allow_redirects=False, **options
+            ) as response:
+                content = _read_bounded(response, limit)
+                return Response(response.status_code, response.headers, content, url)
+        except requests.RequestException as error:
+            raise RegistryFailed(f"{urlsplit(url).netloc} does not answer: {error}") from error
 
-    def _is_own(self, url: str) -> bool:
-        """Whether it leads to the registry itself, rather than to a storage that it names."""
+    def _is_registry(self, url: str) -> bool:
+        """Whether a URL points to the registry itself, not to a storage that it redirects to."""
         return urlsplit(url)[:2] == urlsplit(self.url)[:2]
 
-    def _log_in(self, answer: Answer) -> bool:
-        """Answer the registry's challenge with docker's own login for it, if there is one.
+    def _log_in(self, response: Response) -> bool:
+        """Answer the registry's challenge with docker's login for it; return whether a request may be sent again.
 
-        The login goes to the registry, or to the token service that it names: over https, on whatever host; over http
-        only where the registry itself is asked over http, and only on its own host.
+        The login is sent to the registry, or to the token service that it names: over https on any host, over http
+        only if the registry itself uses http, and only on its own host.
         """
-        known = auth.load_config().resolve_authconfig(self.host) or {}
-        pair = (known["username"], known["password"]) if known.get("username") else None
-        kind, _, words = answer.headers.get("WWW-Authenticate", "").partition(" ")
-        if kind.lower() != "bearer":
-            self.login = HTTPBasicAuth(*pair) if pair else None
-            return pair is not None
-        asked = dict(re.findall(r'(\w+)="([^"]*)"', words))
-        realm = urlsplit(asked.get("realm", ""))
+        credentials = auth.load_config().resolve_authconfig(self.host) or {}
+        login: AuthBase = NO_LOGIN
+        if credentials.get("username"):
+            login = HTTPBasicAuth(credentials["username"], credentials["password"])
+        scheme, _, parameters = response.headers.get("WWW-Authenticate", "").partition(" ")
+        if scheme.lower() != "bearer":
+            self.login = login
+            return login is not NO_LOGIN
+        challenge = dict(re.findall(r'(\w+)="([^"]*)"', parameters))
+        realm = urlsplit(challenge.get("realm", ""))
         own = self.url.startswith("http:") and realm.scheme == "http" and realm.hostname == urlsplit(self.url).hostname
         if not (realm.scheme == "https" and realm.hostname) and not own:
             raise RegistryFailed(
-                f"{self.host} wants a token of {asked.get('realm', 'nobody')!r}, which is no address over https; "
-                "no login was sent. Tell the registry's operators"
+                f"{self.host} names {challenge.get('realm', '')!r} as its token service, which is not an https URL; "
+                "no login was sent. Report this to the registry's operators"
             )
-        wanted = {"service": asked.get("service", ""), "scope": asked.get("scope", "")}
-        given = self._send(
-            "GET", asked["realm"], LIMIT, params=wanted, auth=HTTPBasicAuth(*pair) if pair else _unchanged
-        )
-        self.login = _Token(_token(given)) if given.status == 200 else None
-        return self.login is not None
+        query = {"service": challenge.get("service", ""), "scope": challenge.get("scope", "")}
+        granted = self._send("GET", challenge["realm"], LIMIT, params=query, auth=login)
+        self.login = Authorization(f"Bearer {_token(granted)}") if granted.status == 200 else NO_LOGIN
+        return granted.status == 200
 
 
-class _Token(AuthBase):
-    """A token of a token service; `requests` takes nothing else from a .netrc where it is given one."""
-
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self.token}"
-        return request
-
-
-def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """No login, and none from a .netrc either."""
-    return request
-
-
-def _token(answer: Answer) -> str:
+def _token(response: Response) -> str:
     try:
-        told = json.loads(answer.content)
-        token = told.get("token") or told["access_token"]
-    except (ValueError, AttributeError, KeyError) as broken:
-        raise RegistryFailed(f"{answer.url} gave no token: {broken!r}") from broken
+        document = json.loads(response.content)
+        token = document.get("token") or document["access_token"]
+    except (ValueError, AttributeError, KeyError) as error:
+        raise RegistryFailed(f"{response.url} sent no token: {error!r}") from error
     if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
-        raise RegistryFailed(f"{answer.url} gave a token that is no word")
+        raise RegistryFailed(f"{response.url} sent a token with characters that no header may have")
     return token
 
 
-def _bounded(answer: requests.Response, limit: int) -> bytes:
-    """The body, of ``limit`` bytes at most."""
+def _read_bounded(response: requests.Response, limit: int) -> bytes:
+    """Return the body; raise RegistryFailed if it has more than ``limit`` bytes."""
     content = bytearray()
-    for chunk in answer.iter_content(CHUNK):
+    for chunk in response.iter_content(CHUNK):
         content += chunk
         if len(content) > limit:
-            raise RegistryFailed(f"{answer.url} gives more than {limit} bytes; the rest was not taken")
+            raise RegistryFailed(f"{response.url} sends more than {limit} bytes; the rest was not read")
     return bytes(content)
 
 
-def _bundle(netloc: str) -> str | None:
-    """The CAs that docker takes for a registry, where it has some of its own."""
+def _ca_bundle(netloc: str) -> str | None:
+    """The CA file that docker has for a registry, if any."""
     path = CERTIFICATES / netloc / "ca.crt"
     return str(path) if path.is_file() else None

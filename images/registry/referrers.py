@@ -1,7 +1,7 @@
-"""Referrers of an image: stored in its repository under tags made of its digest, as cosign does.
+"""Referrers of an image: attachments stored in its repository under tags made of its digest, as cosign does.
 
-Registries of before OCI 1.1 cannot be asked what refers to an image, hence the tag. The manifest names its ``subject``
-all the same, so that a registry of OCI 1.1 lists it among the image's referrers.
+Registries older than OCI 1.1 cannot list an image's referrers, hence the tag. The manifest also names its ``subject``,
+so a registry with OCI 1.1 lists it as a referrer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ EMPTY = "application/vnd.oci.empty.v1+json"
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of attachment: the tag's ending, what the layer and the artifact are, how its file is called."""
+    """A kind of attachment: suffix of its tag, media type of its layer, artifact type, suffix of its file, label."""
 
-    ending: str
+    suffix: str
     media_type: str
     artifact_type: str
-    file: str
-    called: str
+    file_suffix: str
+    label: str
 
 
 SBOM = Kind("sbom", "text/spdx+json", "application/spdx+json", "spdx.json", "SBOM")
@@ -42,31 +42,32 @@ SIGNATURE = Kind(
 
 
 def tag(digest: str, kind: Kind) -> str:
-    """``sha256-<hex>.<ending>``."""
-    return f"{digest.replace(':', '-')}.{kind.ending}"
+    """``sha256-<hex>.<suffix>``."""
+    return f"{digest.replace(':', '-')}.{kind.suffix}"
 
 
-def image(repository: Repository, reference: str) -> Manifest:
-    """What a tag or digest names: an image, or an index of one platform's image, as newer engines push it."""
-    found = repository.manifest(reference)
-    if found is None:
-        raise NotTrusted(f"{repository.name} has no {reference}; `invoke push` takes it there")
-    if found.media_type in INDEXES and len(platforms(found)) != 1:
-        raise NotTrusted(f"{repository.name} has images of several platforms as {reference}: name one by its digest")
-    return found
+def find_image(repository: Repository, reference: str) -> Manifest:
+    """Return the manifest of a tag or digest: an image, or an index of one image, as newer engines push it."""
+    manifest = repository.manifest(reference)
+    if manifest is None:
+        raise NotTrusted(f"{repository.name} has no {reference}; push it with `invoke push`")
+    if manifest.media_type in INDEXES and len(_images(manifest)) != 1:
+        raise NotTrusted(f"{repository.name} has images of several platforms under {reference}; pass the digest of one")
+    return manifest
 
 
-def platforms(index: Manifest) -> list[str]:
-    """The digests of an index's images; what a builder attested of them is none."""
-    listed = index.parts.get("manifests", [])
-    return [each["digest"] for each in listed if each.get("platform", {}).get("architecture") != "unknown"]
+def _images(index: Manifest) -> list[str]:
+    """Digests of the images of an index, without the attestations that a builder adds."""
+    entries = index.parsed.get("manifests", [])
+    return [entry["digest"] for entry in entries if entry.get("platform", {}).get("architecture") != "unknown"]
 
 
-def ids(repository: Repository, subject: Manifest) -> set[str]:
-    """What an engine may call this image: by its configuration, or, with containerd's store, by what was pulled."""
-    names = {subject.digest}
-    inner = [repository.manifest(each) for each in platforms(subject)] if subject.media_type in INDEXES else [subject]
-    return names | {each.parts.get("config", {}).get("digest", "") for each in inner if each}
+def image_ids(repository: Repository, subject: Manifest) -> set[str]:
+    """IDs that an engine may give this image: its configuration's digest, or the manifest's with containerd's store."""
+    images: list[Manifest | None] = [subject]
+    if subject.media_type in INDEXES:
+        images = [repository.manifest(digest) for digest in _images(subject)]
+    return {subject.digest} | {image.parsed.get("config", {}).get("digest", "") for image in images if image}
 
 
 def attach(
@@ -75,12 +76,12 @@ def attach(
     kind: Kind,
     content: bytes,
     *,
-    notes: Mapping[str, str] | None = None,
-    beside: Sequence[Mapping[str, Any]] = (),
+    annotations: Mapping[str, str] | None = None,
+    kept: Sequence[Mapping[str, Any]] = (),
 ) -> Manifest:
-    """Keep ``content`` as the subject's attachment, in place of the one before; what is there already is not sent.
+    """Attach ``content`` to the subject in place of the attachment of this kind; bytes already present are not sent.
 
-    ``notes`` are its annotations, ``beside`` the attachments that stay with it.
+    ``annotations`` go to the layer of ``content``; ``kept`` are descriptors of attachments that stay beside it.
     """
     layer = repository.put_blob(content, kind.media_type)
     return repository.put_manifest(
@@ -90,29 +91,29 @@ def attach(
             "mediaType": OCI_MANIFEST,
             "artifactType": kind.artifact_type,
             "config": repository.put_blob(b"{}", EMPTY),
-            "layers": [*map(dict, beside), {**layer, "annotations": dict(notes)} if notes else layer],
+            "layers": [*map(dict, kept), {**layer, "annotations": dict(annotations)} if annotations else layer],
             "subject": subject.descriptor,
         },
     )
 
 
 def fetch(repository: Repository, subject: Manifest, kind: Kind) -> bytes:
-    """The subject's one attachment; NotTrusted where there is none, or another image's."""
+    """Return the subject's only attachment of a kind; raise NotTrusted if there is none, or another image's."""
     found = layers(repository, subject, kind)
     if len(found) != 1:
-        many = f"{len(found)} of the {kind.called}" if found else f"no {kind.called}"
-        raise NotTrusted(f"{repository.name}@{subject.digest} has {many}; `invoke push` attaches it")
+        count = f"{len(found)} attachments of kind {kind.label}" if found else f"no {kind.label}"
+        raise NotTrusted(f"{repository.name}@{subject.digest} has {count}; `invoke push` attaches it")
     return repository.blob(found[0]["digest"])
 
 
 def layers(repository: Repository, subject: Manifest, kind: Kind) -> list[dict[str, Any]]:
-    """The descriptors of the subject's attachments of a kind; NotTrusted where they are another image's."""
-    found = repository.manifest(tag(subject.digest, kind))
-    if found is None:
+    """Return descriptors of the subject's attachments of a kind; raise NotTrusted if they are another image's."""
+    manifest = repository.manifest(tag(subject.digest, kind))
+    if manifest is None:
         return []
-    stated = found.parts
-    if (other := stated.get("subject", subject.descriptor).get("digest")) != subject.digest:
+    attached = manifest.parsed
+    if (other := attached.get("subject", subject.descriptor).get("digest")) != subject.digest:
         raise NotTrusted(
-            f"the {kind.called} of {repository.name}@{subject.digest} is attached to another image, {other}"
+            f"the {kind.label} of {repository.name}@{subject.digest} is attached to another image, {other}"
         )
-    return [each for each in stated.get("layers", []) if each.get("mediaType") == kind.media_type]
+    return [layer for layer in attached.get("layers", []) if layer.get("mediaType") == kind.media_type]

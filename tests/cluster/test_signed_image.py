@@ -30,7 +30,7 @@ def digest(
         run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(folder / signer)])
         run(["openssl", "pkey", "-in", str(folder / signer), "-pubout", "-out", str(folder / f"{signer}.pub")])
     with Repository(f"{cluster.registry()}/{cpu_image.partition(':')[0]}") as repository:
-        subject = referrers.image(repository, cpu_image.partition(":")[2])
+        subject = referrers.find_image(repository, cpu_image.partition(":")[2])
         signing.sign(repository, subject, folder / SIGNERS[0], {})
     public = [folder / f"{signer}.pub" for signer in SIGNERS]
     cluster.host("login").put([debian_cosign.ensure("trixie"), *public], WORK, user="submitter")

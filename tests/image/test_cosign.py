@@ -1,6 +1,6 @@
-"""launch.sh with Debian's cosign, of both generations, before registries that are honest, broken or hostile.
+"""launch.sh and signing with Debian's cosign 2 and 3, and registries that are honest, broken or hostile.
 
-The registries are in memory; the engine and Slurm are the fakes of the shell tests. No transparency log is asked.
+The registries are in memory; engine and Slurm are the fakes of the shell tests. No transparency log is queried.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import os
 import re
 import socketserver
 import subprocess
@@ -21,7 +22,7 @@ from images.host.process import run
 from images.provenance import signing
 from images.registry import client, referrers
 from images.registry.client import DOCKER_MANIFEST, OCI_MANIFEST, Repository
-from images.registry.referrers import PROVENANCE, SBOM
+from images.registry.referrers import PROVENANCE, SBOM, SIGNATURE
 from tests.support.images import debian_cosign
 from tests.support.images.fake_registry import PAIR, FakeRegistry, running
 from tests.support.images.serving import serving
@@ -54,19 +55,19 @@ def rig(tmp_path: Path) -> Rig:
 
 @pytest.fixture
 def server() -> Iterator[FakeRegistry]:
-    """It has the recorded image as `1`, unsigned."""
+    """A registry with the recorded image as `1`, unsigned."""
     with running() as server:
-        keep_image(server)
+        add_image(server)
         yield server
 
 
-def keep_image(server: FakeRegistry) -> str:
+def add_image(server: FakeRegistry) -> str:
     return server.keep("1", (KEPT / "image.json").read_bytes(), DOCKER_MANIFEST)
 
 
 def sign(server: FakeRegistry, version: str = "2.5.0") -> str:
-    """Let it have what a cosign signed."""
-    digest = keep_image(server)
+    """Add the recorded image with a recorded signature."""
+    digest = add_image(server)
     server.keep(f"{digest.replace(':', '-')}.sig", (KEPT / f"{version}.json").read_bytes(), OCI_MANIFEST)
     payload = (KEPT / f"{version}.payload").read_bytes()
     server.blobs[client.digest_of(payload)] = payload
@@ -74,48 +75,64 @@ def sign(server: FakeRegistry, version: str = "2.5.0") -> str:
 
 
 def launch(
-    rig: Rig, cosign: Path, image: str, key: Path = KEPT / "key.pub", **more: str
+    rig: Rig, cosign: Path, image: str, key: Path = KEPT / "key.pub", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    more = {"VERLJOB_REQUIRE_SIGNATURE": str(key), "VERLJOB_COSIGN": str(cosign), **more}
-    return rig.launch("cluster", script=None, VERLJOB_IMAGE=image, **more)
+    variables = {"VERLJOB_REQUIRE_SIGNATURE": str(key), "VERLJOB_COSIGN": str(cosign), **variables}
+    return rig.launch("cluster", script=None, VERLJOB_IMAGE=image, **variables)
 
 
-def taken(rig: Rig, done: subprocess.CompletedProcess[str]) -> str:
-    """The image that every node was told to run."""
+def launched_image(rig: Rig, done: subprocess.CompletedProcess[str]) -> str:
+    """The image that every node runs."""
     assert done.returncode == 0, done.stdout + done.stderr
     (image,) = re.findall("^VERLJOB_IMAGE=(.*)$", rig.faked("srun.env"), re.MULTILINE)
     return str(image)
 
 
-def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
+def refusal(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
     assert done.returncode == code, done.stdout + done.stderr
     assert not (rig.root / "fake" / "srun.argv").exists()
     return last(done)
 
 
 @pytest.mark.parametrize("version", RECORDED_WITH.values())
-def test_what_either_cosign_signed_either_verifies(rig: Rig, cosign: Path, server: FakeRegistry, version: str) -> None:
+def test_both_versions_verify_signatures_of_both(rig: Rig, cosign: Path, server: FakeRegistry, version: str) -> None:
     digest = sign(server, version)
 
     for reference in (f"{NAME}:1", f"{NAME}@{digest}", f"{NAME}:1@{digest}"):
         done = launch(rig, cosign, f"{server.host}/{reference}")
 
-        assert taken(rig, done) == f"{server.host}/{NAME}@{digest}"
+        assert launched_image(rig, done) == f"{server.host}/{NAME}@{digest}"
 
 
-@pytest.mark.parametrize("kind", ["EC", "RSA"])
-def test_what_invoke_push_signed_both_verify(rig: Rig, cosign: Path, server: FakeRegistry, kind: str) -> None:
-    option = {"EC": "ec_paramgen_curve:P-256", "RSA": "rsa_keygen_bits:2048"}[kind]
-    private, public = rig.root / "key.pem", rig.root / "key.pub"
-    run(["openssl", "genpkey", "-algorithm", kind, "-pkeyopt", option, "-out", str(private)])
-    run(["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)])
+@pytest.fixture(params=["EC", "RSA", "cosign"])
+def pair(request: pytest.FixtureRequest, rig: Rig, cosign: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A private and a public key, of openssl or of this cosign, which is on PATH and has the key's password."""
+    prefix = rig.root / "key"
+    if request.param == "cosign":
+        monkeypatch.setenv("PATH", f"{cosign.parent}:{os.environ['PATH']}")
+        monkeypatch.setenv("COSIGN_PASSWORD", "hunter2")
+        run(["cosign", "generate-key-pair", "--output-key-prefix", str(prefix)])
+        return prefix.with_suffix(".key"), prefix.with_suffix(".pub")
+    option = {"EC": "ec_paramgen_curve:P-256", "RSA": "rsa_keygen_bits:2048"}[request.param]
+    run(["openssl", "genpkey", "-algorithm", request.param, "-pkeyopt", option, "-out", str(prefix)])
+    run(["openssl", "pkey", "-in", str(prefix), "-pubout", "-out", f"{prefix}.pub"])
+    return prefix, prefix.with_suffix(".pub")
+
+
+def test_signature_of_invoke_push_is_verified_by_cosign_and_by_invoke(
+    rig: Rig, cosign: Path, server: FakeRegistry, pair: tuple[Path, Path]
+) -> None:
+    statements = {SBOM: b"{}", PROVENANCE: b"[]"}
     with Repository(f"{server.host}/{NAME}") as repository:
-        subject = referrers.image(repository, "1")
-        signing.sign(repository, subject, private, {SBOM: b"{}", PROVENANCE: b"[]"})
+        subject = referrers.find_image(repository, "1")
+        for _ in range(2):  # the second time it is already signed
+            signing.sign(repository, subject, pair[0], statements)
+        assert len(referrers.layers(repository, subject, SIGNATURE)) == 1
+        assert signing.check(repository, subject, pair[1], statements) == f"signed by the owner of {pair[1]}"
 
-    done = launch(rig, cosign, f"{server.host}/{NAME}:1", public)
+    done = launch(rig, cosign, f"{server.host}/{NAME}:1", pair[1])
 
-    assert taken(rig, done) == f"{server.host}/{NAME}@{subject.digest}"
+    assert launched_image(rig, done) == f"{server.host}/{NAME}@{subject.digest}"
 
 
 def another_key(server: FakeRegistry, rig: Rig) -> Path:
@@ -160,15 +177,13 @@ CASES: dict[str, tuple[Callable[[FakeRegistry, Rig], Path | None], int, str]] = 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_is_started_that_is_not_verified(
-    rig: Rig, cosign: Path, suite: str, server: FakeRegistry, case: str
-) -> None:
-    prepare, code, words = CASES[case]
+def test_unverified_image_is_not_started(rig: Rig, cosign: Path, suite: str, server: FakeRegistry, case: str) -> None:
+    prepare, code, message = CASES[case]
     key = prepare(server, rig)
 
-    said = refused(rig, launch(rig, cosign, f"{server.host}/{NAME}:1", key or KEPT / "key.pub"), code)
+    cause = refusal(rig, launch(rig, cosign, f"{server.host}/{NAME}:1", key or KEPT / "key.pub"), code)
 
-    assert words in said
+    assert message in cause
     if recorded := json.loads((RECORDED / "cosign_verify" / f"{RECORDED_WITH[suite]}.json").read_text()).get(case):
         # The shell tests replay these.
         argv = [str(cosign), "verify", "--key", str(key or KEPT / "key.pub"), "--insecure-ignore-tlog=true"]
@@ -176,9 +191,7 @@ def test_nothing_is_started_that_is_not_verified(
         assert (done.returncode, done.stdout) == (recorded["code"], recorded["out"])
 
 
-def test_what_is_replayed_for_a_verified_image_is_what_cosign_prints(
-    cosign: Path, suite: str, server: FakeRegistry
-) -> None:
+def test_recorded_output_is_what_cosign_prints(cosign: Path, suite: str, server: FakeRegistry) -> None:
     sign(server)
     argv = [str(cosign), "verify", "--key", str(KEPT / "key.pub"), "--insecure-ignore-tlog=true", "--output=json"]
 
@@ -188,49 +201,49 @@ def test_what_is_replayed_for_a_verified_image_is_what_cosign_prints(
     assert (done.returncode, json.loads(done.stdout)) == (0, json.loads(recorded["out"]))
 
 
-def test_a_registry_that_is_down_or_has_no_such_tag_ends_with_66(rig: Rig, cosign: Path, server: FakeRegistry) -> None:
-    assert "connection refused" in refused(rig, launch(rig, cosign, f"127.0.0.1:1/{NAME}:1"), 66)
-    assert "image tag not found" in refused(rig, launch(rig, cosign, f"{server.host}/{NAME}:2"), 66)
+def test_unreachable_registry_and_missing_tag_exit_with_66(rig: Rig, cosign: Path, server: FakeRegistry) -> None:
+    assert "connection refused" in refusal(rig, launch(rig, cosign, f"127.0.0.1:1/{NAME}:1"), 66)
+    assert "image tag not found" in refusal(rig, launch(rig, cosign, f"{server.host}/{NAME}:2"), 66)
 
 
 @pytest.mark.parametrize("kind", ["basic", "bearer"])
-def test_dockers_login_is_used(rig: Rig, cosign: Path, kind: str) -> None:
+def test_login_of_docker_is_used(rig: Rig, cosign: Path, kind: str) -> None:
     with running(kind) as server:
         digest = sign(server)
-        assert "401" in refused(rig, launch(rig, cosign, f"{server.host}/{NAME}:1"), 66)
+        assert "401" in refusal(rig, launch(rig, cosign, f"{server.host}/{NAME}:1"), 66)
 
         (rig.home / ".docker").mkdir()
         (rig.home / ".docker" / "config.json").write_text(json.dumps({"auths": {server.host: {"auth": PAIR}}}))
 
-        assert taken(rig, launch(rig, cosign, f"{server.host}/{NAME}:1")).endswith(digest)
+        assert launched_image(rig, launch(rig, cosign, f"{server.host}/{NAME}:1")).endswith(digest)
 
 
 class Recorder(http.server.ThreadingHTTPServer):
-    """A proxy that only notes who wanted to go through it."""
+    """A proxy that only records the requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-        self.wanted: list[bytes] = []
+        self.requests: list[bytes] = []
 
     def process_request(self, request: object, client_address: object) -> None:
         assert isinstance(request, socketserver.socket.socket)  # type: ignore[attr-defined]
-        self.wanted.append(request.recv(200))
+        self.requests.append(request.recv(200))
         request.close()
 
 
-def test_nobody_but_the_registry_is_asked(rig: Rig, cosign: Path, server: FakeRegistry) -> None:
-    # The registry is on the loopback, which is reached without a proxy; a log, a key server or an update is not.
+def test_only_the_registry_is_queried(rig: Rig, cosign: Path, server: FakeRegistry) -> None:
+    # No proxy is used for the registry on the loopback, but for a log, a key server or an update.
     digest = sign(server)
     with serving(Recorder()) as proxy:
         address = f"http://127.0.0.1:{proxy.server_port}"
 
         done = launch(rig, cosign, f"{server.host}/{NAME}:1", HTTPS_PROXY=address, https_proxy=address)
 
-        assert taken(rig, done).endswith(digest)
-        assert proxy.wanted == []
+        assert launched_image(rig, done).endswith(digest)
+        assert proxy.requests == []
 
 
-# Lines that a configuration of curl would take, in a header that has a line break in it.
+# Lines that are valid in a configuration of curl, in a header with line breaks.
 INJECTED = [
     'Bearer realm="{url}/token', "url: {url}/payload", "output: {home}/.bashrc", "form: key=@{home}/.ssh/id_rsa",
     'referer: ",service="x",scope="y"',
@@ -238,7 +251,7 @@ INJECTED = [
 
 
 @pytest.mark.parametrize("folded", [True, False])
-def test_no_header_of_a_registry_writes_or_reads_a_file_of_the_account(
+def test_header_of_a_registry_reads_and_writes_no_file_of_the_account(
     rig: Rig, cosign: Path, server: FakeRegistry, folded: bool
 ) -> None:
     sign(server)
@@ -249,7 +262,7 @@ def test_no_header_of_a_registry_writes_or_reads_a_file_of_the_account(
     breaks = "\r\n " if folded else "\r\n"
     server.challenge = breaks.join(INJECTED).format(url=server.url, home=rig.home)
 
-    refused(rig, launch(rig, cosign, f"{server.host}/{NAME}:1"), 66)
+    refusal(rig, launch(rig, cosign, f"{server.host}/{NAME}:1"), 66)
 
     assert (rig.home / ".bashrc").read_text() == "# mine\n"
     assert sorted(path.name for path in rig.home.rglob("*")) == [".bashrc", ".ssh", "id_rsa"]
@@ -257,7 +270,7 @@ def test_no_header_of_a_registry_writes_or_reads_a_file_of_the_account(
     assert not list((rig.root / "local").iterdir())
 
 
-def test_an_answer_without_end_ends_with_66_and_leaves_nothing(rig: Rig, cosign: Path) -> None:
+def test_endless_response_exits_with_66_and_leaves_no_files(rig: Rig, cosign: Path) -> None:
     class Endless(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             """Nothing."""
@@ -273,16 +286,16 @@ def test_an_answer_without_end_ends_with_66_and_leaves_nothing(rig: Rig, cosign:
                 pass
 
     with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless)) as server:
-        refused(rig, launch(rig, cosign, f"127.0.0.1:{server.server_port}/{NAME}:1"), 66)
+        refusal(rig, launch(rig, cosign, f"127.0.0.1:{server.server_port}/{NAME}:1"), 66)
 
     assert not list((rig.root / "local").iterdir())
 
 
 @pytest.fixture
 def site(rig: Rig, cosign: Path) -> Iterator[Callable[..., tuple[FakeRegistry, str]]]:
-    """Registries over TLS by names of their own: only those are no loopback to cosign. docker knows the CA of each.
+    """Registries over TLS by other names than the loopback's, which cosign treats specially. docker has the CA of each.
 
-    The names are in an /etc/hosts that cosign alone sees (a mount namespace: these tests run as root).
+    Only cosign sees the /etc/hosts with the names (in a mount namespace: these tests run as root).
     """
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=test"]
     names = "subjectAltName=DNS:registry.test,DNS:tokens.test"
@@ -327,18 +340,18 @@ def site(rig: Rig, cosign: Path) -> Iterator[Callable[..., tuple[FakeRegistry, s
         yield start
 
 
-def test_a_token_service_on_another_host_over_https_works(
+def test_token_service_over_https_on_another_host_works(
     rig: Rig, site: Callable[..., tuple[FakeRegistry, str]]
 ) -> None:
     (server, host), (tokens, theirs) = site("registry.test", "127.0.0.2", "bearer"), site("tokens.test", "127.0.0.3")
     digest = sign(server)
     server.challenge = f'Bearer realm="https://{theirs}/token",service="fake",scope="repository:{NAME}:pull"'
 
-    assert taken(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1")) == f"{host}/{NAME}@{digest}"
+    assert launched_image(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1")) == f"{host}/{NAME}@{digest}"
     assert tokens.heard == [f"/token Basic {PAIR}"]
 
 
-def test_a_registry_over_https_leads_cosign_to_no_plain_http(
+def test_registry_over_https_does_not_lead_cosign_to_http(
     rig: Rig, site: Callable[..., tuple[FakeRegistry, str]]
 ) -> None:
     server, host = site("registry.test", "127.0.0.2", "bearer")
@@ -347,29 +360,29 @@ def test_a_registry_over_https_leads_cosign_to_no_plain_http(
         sign(thief)
         address = f"http://thief.test:{thief.server_port}"
         server.challenge = f'Bearer realm="{address}/token",service="fake"'
-        said = [refused(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1", NO_PROXY="thief.test"), 66)]
+        causes = [refusal(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1", NO_PROXY="thief.test"), 66)]
         server.login, server.elsewhere = "", address
-        said.append(refused(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66))
+        causes.append(refusal(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66))
 
-        assert all("it led to plain http, and docker uses only TLS for this registry" in each for each in said)
+        assert all("it led to plain http, and docker uses only TLS for this registry" in cause for cause in causes)
         assert (thief.heard, thief.asked) == ([], [])
 
 
-def test_a_registry_of_plain_http_is_asked_where_the_engine_does_so_too(
+def test_registry_over_http_is_used_if_the_engine_uses_http_for_it(
     rig: Rig, site: Callable[..., tuple[FakeRegistry, str]]
 ) -> None:
     site("registry.test", "127.0.0.2")
     with running() as server:
         digest, host = sign(server), f"thief.test:{server.server_port}"
-        refused(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66)
+        refusal(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66)
         assert server.asked == []
 
         rig.fake("insecure", f"{host} \n")
 
-        assert taken(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1")) == f"{host}/{NAME}@{digest}"
+        assert launched_image(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1")) == f"{host}/{NAME}@{digest}"
 
 
-def test_the_recorded_signatures_are_of_the_recorded_image() -> None:
+def test_recorded_signatures_are_of_the_recorded_image() -> None:
     digest = hashlib.sha256((KEPT / "image.json").read_bytes()).hexdigest()
 
     for version in RECORDED_WITH.values():

@@ -15,23 +15,21 @@ from images.errors import NotBuilt, PushFailed
 from images.registry import push
 
 CATALOG = Catalog.read()
-SPEC = replace(CATALOG.find("cpu"), name="pushed")  # no variant's default: `latest` of this machine stays what it is
+SPEC = replace(CATALOG.find("cpu"), name="pushed")  # no variant's default: the local `latest` is not changed
 
 
 @pytest.fixture
 def built(daemon: DockerClient) -> Iterator[str]:
-    """A small image by the name that the variant's build would give."""
+    """A small image with the name of the variant's build."""
     name = f"{SPEC.repository}:{SPEC.tag}"
     daemon.images.get(base_image.ensure()).tag(name)
     yield name
     daemon.images.remove(name)
 
 
-def test_what_is_pushed_is_known_to_the_registry_by_the_digest_that_is_returned(
-    daemon: DockerClient, registry: str, built: str
-) -> None:
-    wanted = push.Push.from_flags(SPEC, CATALOG, f"{registry}/team")
-    pushed = wanted.tag(wanted.upload())
+def test_push_returns_the_digest_that_the_registry_has(daemon: DockerClient, registry: str, built: str) -> None:
+    pushing = push.Push.from_flags(SPEC, CATALOG, f"{registry}/team")
+    pushed = pushing.tag(pushing.upload())
 
     reference = f"{registry}/team/verl.cpu:0.9.1-pushed"
     assert list(pushed) == [reference]
@@ -40,15 +38,15 @@ def test_what_is_pushed_is_known_to_the_registry_by_the_digest_that_is_returned(
     daemon.images.remove(reference)
 
 
-def test_an_image_that_was_not_built_is_not_pushed_and_the_fix_is_named(registry: str) -> None:
+def test_missing_image_is_not_pushed_and_the_fix_is_named(registry: str) -> None:
     with pytest.raises(NotBuilt, match=r"verl\.cpu:0\.9\.1-pushed is not on this machine.*invoke build"):
         push.Push.from_flags(SPEC, CATALOG, registry)
 
 
-def test_a_registry_that_is_not_there_ends_with_what_docker_said(daemon: DockerClient) -> None:
+def test_unreachable_registry_fails_with_dockers_output(daemon: DockerClient) -> None:
     reference = "127.0.0.1:1/nothing:1"
     daemon.images.get(base_image.ensure()).tag(reference)
 
-    with pytest.raises(PushFailed, match=r"(?s)is the registry there.*refused"):
+    with pytest.raises(PushFailed, match=r"(?s)is the registry up.*refused"):
         push.push_references(choose(), [reference], pause_s=0.01)[reference]
     daemon.images.remove(reference)

@@ -1,4 +1,4 @@
-"""A push of an image to two registries under three tags, killed at fifty points, and tried once more after each."""
+"""A push of an image to two registries under three tags, killed at fifty points and repeated after each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAME = "verljob-test-killed"
 
 @pytest.fixture(scope="module")
 def registries(daemon: DockerClient, registry: str) -> Iterator[list[Container]]:
-    """Two, with nothing in them."""
+    """Two empty registries."""
     image = f"{compose.IMAGES}-registry"
     ports: dict[str, int | list[int] | tuple[str, int] | None] = {"5000/tcp": ("127.0.0.1", 0)}
     two = [daemon.containers.run(image, detach=True, ports=ports) for _ in range(2)]
@@ -58,7 +58,7 @@ def addresses(registries: list[Container]) -> list[str]:
 
 @pytest.fixture
 def new_image(daemon: DockerClient) -> Iterator[Callable[[], str]]:
-    """Makes an image of a layer that no registry has, by the same name each time; its ID."""
+    """Make an image with a new layer, under the same name each time; return its ID."""
     made: list[str] = []
 
     def make() -> str:
@@ -85,47 +85,47 @@ def _archive(files: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def whole(repository: Repository, reference: str) -> str:
-    """The ID of the image that a tag or digest names, every part of which is there."""
-    found = repository.manifest(reference)
-    assert found, f"{repository.name} has no {reference}"
-    for part in (found.parts["config"], *found.parts["layers"]):
+def check_complete(repository: Repository, reference: str) -> str:
+    """Check that the registry has all parts of an image, and return its ID."""
+    manifest = repository.manifest(reference)
+    assert manifest, f"{repository.name} has no {reference}"
+    for part in (manifest.parsed["config"], *manifest.parsed["layers"]):
         assert len(repository.blob(part["digest"])) == part["size"]
-    (image_id,) = referrers.ids(repository, found) - {found.digest}
+    (image_id,) = referrers.image_ids(repository, manifest) - {manifest.digest}
     return image_id
 
 
-def named(addresses: list[str], tags: list[str]) -> list[str]:
-    """The IDs that the tags name, in all registries."""
+def tagged_ids(addresses: list[str], tags: list[str]) -> list[str]:
+    """IDs of the tagged images, in all registries."""
     found = []
     for address in addresses:
         with Repository(f"{address}/{NAME}") as repository:
-            found += [whole(repository, tag) for tag in tags]
+            found += [check_complete(repository, tag) for tag in tags]
     return found
 
 
-def check_notes(notes: Path, addresses: dict[str, str]) -> int:
-    """How many files name an image; each is whole in its registry."""
+def check_digest_files(notes: Path, addresses: dict[str, str]) -> int:
+    """Check that every digest file names a complete image, and return their number."""
     files = list(notes.rglob("*.digest"))
     for path in files:
         name, _, digest = path.read_text().strip().partition("@")
         with Repository(f"{addresses[name.partition('/')[0]]}/{NAME}") as repository:
-            whole(repository, digest)
+            check_complete(repository, digest)
     return len(files)
 
 
 def changes(registries: list[Container]) -> int:
-    """How many requests the registries had that change something."""
+    """Number of requests to the registries that change something."""
     return sum(len(re.findall('"(PUT|POST|PATCH|DELETE) /v2/', each.logs().decode())) for each in registries)
 
 
 def uploads(registries: list[Container]) -> list[Counter[str]]:
-    """How often each registry took each blob, by its own log."""
+    """Number of uploads of each blob to each registry, from its log."""
     taken = re.compile(r'"PUT /v2/\S+/blobs/uploads/\S+digest=sha256%3A([0-9a-f]{64})\S* HTTP/1.1" 201')
     return [Counter(taken.findall(each.logs().decode())) for each in registries]
 
 
-def test_a_push_that_is_killed_anywhere_is_whole_after_the_next(
+def test_push_killed_at_any_point_is_completed_by_the_next(
     registries: list[Container], addresses: list[str], new_image: Callable[[], str], tmp_path: Path
 ) -> None:
     points, notes, engine = Points(), tmp_path / "notes", choose()
@@ -150,23 +150,23 @@ def test_a_push_that_is_killed_anywhere_is_whole_after_the_next(
             points.set(total * point // POINTS, partial(kill, process))
             process.start()
             process.join(60)
-            assert process.exitcode == -9, f"point {point} of {POINTS} never came"
+            assert process.exitcode == -9, f"point {point} of {POINTS} was not reached"
 
             points.settle()
-            after = named(addresses, TAGS)
+            after = tagged_ids(addresses, TAGS)
             assert set(after) <= {old, new}
-            check_notes(notes, behind)
+            check_digest_files(notes, behind)
             ended["old" if set(after) == {old} else "new" if set(after) == {new} else "between"] += 1
 
             push()
-            assert set(named(addresses, TAGS)) == {new}
-            assert check_notes(notes, behind) == len(addresses)
+            assert set(tagged_ids(addresses, TAGS)) == {new}
+            assert check_digest_files(notes, behind) == len(addresses)
             old = new
 
         before = changes(registries)
         push()
         assert changes(registries) == before > 0
-    assert ended["old"] > 1 < ended["between"]  # it was killed before the tags were set, and while they were
+    assert ended["old"] > 1 < ended["between"]  # it was killed before and while the tags were set
     for counted in uploads(registries):
         assert len(counted) == (POINTS + 1) * 2  # the layer and the configuration
         assert {digest: times for digest, times in counted.items() if times > 1} == {}

@@ -116,9 +116,9 @@ def test_pip_would_replace_torch_without_the_constraint(daemon: DockerClient) ->
     [
         (
             "wants-newer-torch",
-            ["guard: this image is not what it should be", "wants-newer-torch 1.0 has requirement torch>=99"],
+            ["guard: this image is not as expected", "wants-newer-torch 1.0 has requirement torch>=99"],
         ),
-        ("overwrites-torch", ["guard: this image is not what it should be", "another package wrote over its files"]),
+        ("overwrites-torch", ["guard: this image is not as expected", "another package overwrote its files"]),
     ],
 )
 def test_a_package_that_would_replace_torch_fails_the_build(

@@ -1,4 +1,4 @@
-"""What is stated of an image, in a real registry and against real images."""
+"""SBOM, provenance and signature of an image, in a real registry and against real images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RUN rm -r /opt/a/gone-1.dist-info /opt/anew && mkdir -p /opt/anew/new-1.dist-inf
  && printf 'Name: new\\nVersion: 1\\n' > /opt/anew/new-1.dist-info/METADATA
 COPY toolkit/ /opt/verljob/
 """
-# What else would tell of an image's packages, asked inside.
+# Lists an image's packages with its own tools, inside of it.
 ASK = r"""
 dpkg-query --show --showformat '${db:Status-Status} deb ${Package} ${Version}\n' | sed -n 's/^installed //p'
 find / -xdev -path '*.dist-info/METADATA' -o -xdev -name '*.egg-info' | while read -r found; do
@@ -56,7 +56,7 @@ done
 
 @pytest.fixture(scope="module")
 def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """An image of a few layers with the toolkit, recorded as `invoke build` records."""
+    """An image of a few layers with the toolkit, and its record as `invoke build` writes it."""
     engine, reference, started = choose(), base_image.ensure(), record.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
@@ -94,7 +94,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def pushed(
     registry: str, built: Image, keys: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, str]:
-    """NAME:TAG of the image with all that is stated of it, signed, and its digest."""
+    """NAME:TAG of the image, pushed with signed SBOM and provenance, and its digest."""
     reference = f"{registry}/team/{NAME}:1"
     built.tag(reference)
     digest = push.push_references(choose(), [reference])[reference]
@@ -102,7 +102,7 @@ def pushed(
     return reference, digest
 
 
-def test_the_layers_and_the_export_of_an_image_hold_the_same_packages(built: Image) -> None:
+def test_layers_and_export_of_an_image_have_the_same_packages(built: Image) -> None:
     folders = rootfs.layer_folders(built)
     assert folders, "these tests run as root with overlay2"
 
@@ -115,53 +115,51 @@ def test_the_layers_and_the_export_of_an_image_hold_the_same_packages(built: Ima
     ]
 
 
-def test_the_sbom_of_verl_cpu_states_what_its_own_tools_tell_within_two_seconds(
-    daemon: DockerClient, cpu_image: str
-) -> None:
+def test_sbom_of_verl_cpu_agrees_with_its_own_tools_within_two_seconds(daemon: DockerClient, cpu_image: str) -> None:
     image = daemon.images.get(cpu_image)
-    took = []
-    for _ in range(2):  # the other suites' containers are going at times
-        asked = time.monotonic()
+    seconds = []
+    for _ in range(2):  # containers of other suites may be ending
+        started = time.monotonic()
         stated = packages.inside(image)
-        took.append(time.monotonic() - asked)
-    told = daemon.containers.run(cpu_image, ["-c", ASK], entrypoint="bash", user="0", remove=True).decode()
+        seconds.append(time.monotonic() - started)
+    output = daemon.containers.run(cpu_image, ["-c", ASK], entrypoint="bash", user="0", remove=True).decode()
 
-    inside = {tuple(line.split()) for line in told.splitlines() if len(line.split()) == 3}
+    inside = {tuple(line.split()) for line in output.splitlines() if len(line.split()) == 3}
     kinds = [(each, each.purl.split(":")[1].split("/")[0]) for each in stated]
-    said = {(kind, each.name, each.version) for each, kind in kinds}
+    listed = {(kind, each.name, each.version) for each, kind in kinds}
 
     assert len(inside) > 200
     assert {(kind, canonicalize_name(name), v) for kind, name, v in inside} == {
-        (kind, canonicalize_name(name), v) for kind, name, v in said
+        (kind, canonicalize_name(name), v) for kind, name, v in listed
     }
-    assert min(took) < 2
+    assert min(seconds) < 2
 
 
-def test_the_record_of_verl_cpus_build_is_true_of_the_image(daemon: DockerClient, cpu_image: str) -> None:
+def test_record_of_verl_cpus_build_matches_the_image(daemon: DockerClient, cpu_image: str) -> None:
     image = daemon.images.get(cpu_image)
-    known = record.read(str(image.id))
-    assert known is not None
+    recorded = record.read(str(image.id))
+    assert recorded is not None
 
-    files = rootfs.read(image, lambda path: path.startswith(verify.INSIDE))
+    files = rootfs.read(image, lambda path: path.startswith(verify.TOOLKIT_FOLDER))
 
-    assert list(verify._origin(known, image, files)) == []
+    assert list(verify.check_origin(recorded, image, files)) == []
 
 
-def test_a_pushed_image_is_what_is_stated_of_it(pushed: tuple[str, str], keys: tuple[Path, Path]) -> None:
+def test_pushed_image_is_verified(pushed: tuple[str, str], keys: tuple[Path, Path]) -> None:
     reference, digest = pushed
     invoke = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT)]
 
-    told = run([*invoke, "image.verify", "--image", reference, "--key", str(keys[1])])
+    output = run([*invoke, "image.verify", "--image", reference, "--key", str(keys[1])])
 
-    assert told.startswith(f"{reference.rpartition(':')[0]}@{digest}: ")
-    assert told.endswith(
-        f" packages, all stated and no other; base and toolkit as stated; signed by the owner of {keys[1]}\n"
+    assert output.startswith(f"{reference.rpartition(':')[0]}@{digest}: ")
+    assert output.endswith(
+        f" packages, same as in the SBOM; base and toolkit as stated; signed by the owner of {keys[1]}\n"
     )
 
 
 @pytest.mark.parametrize("suite", debian_cosign.SUITES)
 @pytest.mark.parametrize("by_tag", [True, False])
-def test_a_job_takes_a_signed_image_by_its_digest_which_the_engine_knows(
+def test_job_runs_a_signed_image_by_its_digest(
     pushed: tuple[str, str], keys: tuple[Path, Path], by_tag: bool, suite: str
 ) -> None:
     reference, digest = pushed
@@ -172,7 +170,7 @@ def test_a_job_takes_a_signed_image_by_its_digest_which_the_engine_knows(
     assert (done.returncode, done.stdout) == (0, f"{name}@{digest}\n"), done.stderr
 
 
-def test_an_engine_that_has_another_image_under_that_digest_ends_with_77(
+def test_engine_with_another_image_under_the_digest_exits_with_77(
     pushed: tuple[str, str], keys: tuple[Path, Path], built: Image
 ) -> None:
     reference, digest = pushed
@@ -187,7 +185,7 @@ def test_an_engine_that_has_another_image_under_that_digest_ends_with_77(
 
 
 @pytest.mark.parametrize("suite", debian_cosign.SUITES)
-def test_a_job_refuses_an_image_that_another_signed_or_nobody(
+def test_job_refuses_an_unsigned_image_and_one_signed_by_another_key(
     daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path, suite: str
 ) -> None:
     run(["openssl", "genrsa", "-out", str(tmp_path / "key"), "2048"])
@@ -197,15 +195,15 @@ def test_a_job_refuses_an_image_that_another_signed_or_nobody(
     push.push_references(choose(), [unsigned])
     daemon.images.remove(unsigned)
 
-    by_another, by_nobody = (required(each, tmp_path / "pub", suite) for each in (pushed[0], unsigned))
+    by_another, by_none = (required(each, tmp_path / "pub", suite) for each in (pushed[0], unsigned))
 
-    assert (by_another.returncode, by_nobody.returncode) == (77, 77)
+    assert (by_another.returncode, by_none.returncode) == (77, 77)
     assert f"{pushed[0]} is signed, but not this image by the owner of {tmp_path / 'pub'}" in by_another.stderr
-    assert f"{unsigned} is not signed" in by_nobody.stderr
+    assert f"{unsigned} is not signed" in by_none.stderr
 
 
 def required(reference: str, key: Path, suite: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """What a job's first node says of an image, with its own shell libraries, and then what it runs."""
+    """Pin, find and compare an image with the shell libraries of a job's first node; print the image that it runs."""
     libraries = [
         f". slurm/lib/{name}.sh"
         for name in ("common/log", "common/verdict", "common/process", "runtime/runtime", "node/signed_image")
@@ -217,27 +215,25 @@ def required(reference: str, key: Path, suite: str, before: str = "") -> subproc
         before,
         'signed_image::require_digest && printf "%s\\n" "$VERLJOB_IMAGE"',
     ]
-    told = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
-    told["VERLJOB_COSIGN"] = str(debian_cosign.ensure(suite))
+    variables = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
+    variables["VERLJOB_COSIGN"] = str(debian_cosign.ensure(suite))
     script = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=image ENDING=", *libraries, *end])
-    environment = {**os.environ, **told, "VERLJOB_HOME": str(CHECKOUT)}
+    environment = {**os.environ, **variables, "VERLJOB_HOME": str(CHECKOUT)}
     bash = ["bash", "-c", script]
     return subprocess.run(bash, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_what_is_stated_lies_under_the_images_digest_and_no_label_names_it(
-    pushed: tuple[str, str], built: Image
-) -> None:
+def test_statements_are_under_the_images_digest_and_in_no_label(pushed: tuple[str, str], built: Image) -> None:
     reference, digest = pushed
     repository, _ = Repository.parse(reference)
     with repository:
         kept = [repository.manifest(f"{digest.replace(':', '-')}.{ending}") for ending in ("sbom", "provenance")]
 
-    assert [each.parts["subject"]["digest"] for each in kept if each] == [digest, digest]
+    assert [each.parsed["subject"]["digest"] for each in kept if each] == [digest, digest]
     assert not [label for label in built.labels if "sbom" in label or "provenance" in label]
 
 
-def test_stating_it_again_leaves_all_as_it_is(pushed: tuple[str, str], tmp_path: Path) -> None:
+def test_attaching_again_changes_nothing(pushed: tuple[str, str], tmp_path: Path) -> None:
     reference, digest = pushed
     repository, _ = Repository.parse(reference)
     with repository:
@@ -246,12 +242,10 @@ def test_stating_it_again_leaves_all_as_it_is(pushed: tuple[str, str], tmp_path:
         after = [repository.manifest(referrers.tag(digest, kind)) for kind in (SBOM, PROVENANCE)]
 
         assert before == after
-        assert files[0].read_bytes() == referrers.fetch(repository, referrers.image(repository, digest), SBOM)
+        assert files[0].read_bytes() == referrers.fetch(repository, referrers.find_image(repository, digest), SBOM)
 
 
-def test_an_image_that_is_not_here_is_pulled_by_its_digest(
-    daemon: DockerClient, pushed: tuple[str, str], built: Image
-) -> None:
+def test_missing_image_is_pulled_by_its_digest(daemon: DockerClient, pushed: tuple[str, str], built: Image) -> None:
     reference, digest = pushed
     name = reference.rpartition(":")[0]
     daemon.images.remove(reference)
@@ -262,10 +256,10 @@ def test_an_image_that_is_not_here_is_pulled_by_its_digest(
     built.tag(reference)
 
 
-def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
+def test_extra_package_in_the_image_fails_with_its_name(
     daemon: DockerClient, registry: str, pushed: tuple[str, str], tmp_path: Path
 ) -> None:
-    # Another image, and the statements about the first with its own digest in them: a liar's.
+    # Another image, with the first one's statements forged to its digest.
     reference, digest = pushed
     (tmp_path / "Dockerfile").write_text(f"FROM {NAME}\nRUN touch /opt/new\n")
     other = f"{registry}/team/{NAME}:2"
@@ -273,22 +267,22 @@ def test_an_image_with_a_package_more_than_is_stated_ends_with_1_and_its_name(
     theirs = push.push_references(choose(), [other])[other]
     repository, _ = Repository.parse(reference)
     with repository:
-        first, second = (referrers.image(repository, each) for each in (digest, theirs))
+        first, second = (referrers.find_image(repository, each) for each in (digest, theirs))
         for kind in (SBOM, PROVENANCE):
             content = referrers.fetch(repository, first, kind).replace(digest[7:].encode(), theirs[7:].encode())
             content = content.replace(b"pypi/stays", b"pypi/other").replace(b'"stays"', b'"other"')
             referrers.attach(repository, second, kind, content)
 
-    asked = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "image.verify", "--image", other]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-m", "invoke", "--search-root", str(CHECKOUT), "image.verify", "--image", other]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert f"NotTrusted: {registry}/team/{NAME}@{theirs}: the SBOM states other 1 in /opt/a that" in done.stderr
-    assert "the image has stays 1 in /opt/a that the SBOM does not state" in done.stderr
+    assert f"NotTrusted: {registry}/team/{NAME}@{theirs}: the SBOM lists other 1 in /opt/a, which" in done.stderr
+    assert "the image has stays 1 in /opt/a, which the SBOM does not list" in done.stderr
     daemon.images.remove(other)
 
 
-def test_statements_that_were_copied_from_another_image_are_refused(
+def test_statements_copied_from_another_image_are_refused(
     daemon: DockerClient, registry: str, pushed: tuple[str, str]
 ) -> None:
     reference, digest = pushed
@@ -300,14 +294,14 @@ def test_statements_that_were_copied_from_another_image_are_refused(
         for kind in (SBOM, PROVENANCE):
             copied = repository.manifest(referrers.tag(digest, kind))
             assert copied
-            repository.put_manifest(referrers.tag(theirs, kind), {**copied.parts, "mediaType": OCI_MANIFEST})
+            repository.put_manifest(referrers.tag(theirs, kind), {**copied.parsed, "mediaType": OCI_MANIFEST})
 
     with pytest.raises(NotTrusted, match=f"is attached to another image, {digest}"):
         verify.verify(other)
     daemon.images.remove(other)
 
 
-def test_an_image_without_statements_is_not_verified(daemon: DockerClient, registry: str) -> None:
+def test_image_without_statements_is_not_verified(daemon: DockerClient, registry: str) -> None:
     silent = f"{registry}/silent/{NAME}:1"
     daemon.images.get(base_image.ensure()).tag(silent)
     push.push_references(choose(), [silent])[silent]
@@ -317,7 +311,7 @@ def test_an_image_without_statements_is_not_verified(daemon: DockerClient, regis
     daemon.images.remove(silent)
 
 
-def test_an_image_of_this_machine_is_stated_in_files_by_its_id(built: Image, tmp_path: Path) -> None:
+def test_statements_of_a_local_image_name_its_id(built: Image, tmp_path: Path) -> None:
     files = attest.write(NAME, tmp_path)
 
     digest, stated = sbom.read(files[0].read_bytes())

@@ -1,4 +1,4 @@
-"""dockerfiles/apt.sh with an apt of its own on PATH: what the mirror has, what the base has, what may be installed."""
+"""dockerfiles/apt.sh with a fake apt on PATH: versions of the mirror, of the base, and of the pins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def calls(base: Path) -> list[str]:
     return (base / "calls").read_text().splitlines()
 
 
-def test_what_the_base_lacks_is_installed_at_its_version(base: Path) -> None:
+def test_packages_missing_from_the_base_are_installed_at_their_pins(base: Path) -> None:
     done = run(base, "python3", "tini")
 
     assert done.returncode == 0, done.stderr
@@ -53,17 +53,17 @@ def test_what_the_base_lacks_is_installed_at_its_version(base: Path) -> None:
     assert calls(base) == ["update", f"{install} --download-only {pinned}", f"{install} {pinned}", "clean"]
 
 
-def test_what_is_gone_from_the_mirror_is_named_and_nothing_is_installed(base: Path) -> None:
+def test_version_gone_from_the_mirror_is_named_and_nothing_is_installed(base: Path) -> None:
     (base / "pins").write_text(PINS.replace("3.11.2-1", "3.11.2-9"))
 
     done = run(base, "python3", "tini")
 
     assert done.returncode == 1
-    assert "the mirror no longer has python3=3.11.2-9: take what it has with invoke image.pins --update" in done.stderr
+    assert "the mirror no longer has python3=3.11.2-9: update the pins with invoke image.pins --update" in done.stderr
     assert calls(base) == ["update"]
 
 
-def test_a_package_of_other_bytes_is_not_installed(base: Path) -> None:
+def test_package_with_other_bytes_is_not_installed(base: Path) -> None:
     (base / "pins").write_text(PINS.replace(f"tini 1:0.19.0-1 {DEB}", f"tini 1:0.19.0-1 {64 * '0'}"))
 
     done = run(base, "python3", "tini")
@@ -73,14 +73,14 @@ def test_a_package_of_other_bytes_is_not_installed(base: Path) -> None:
     assert not [call for call in calls(base) if call.startswith("install") and "--download-only" not in call]
 
 
-def test_a_base_that_has_all_of_it_is_left_as_it_is(base: Path) -> None:
+def test_base_with_all_packages_is_left_as_it_is(base: Path) -> None:
     (base / "pins").write_text(f"libc6 2.36-9 {DEB}\n")
 
     assert run(base, "libc6").returncode == 0
     assert calls(base) == ["update", "clean"]
 
 
-def test_without_pins_the_mirrors_own_version_comes_and_that_is_said(base: Path) -> None:
+def test_without_pins_the_mirrors_version_is_installed_with_a_warning(base: Path) -> None:
     (base / "pins").write_text("")
 
     done = run(base, "tini")
@@ -90,7 +90,7 @@ def test_without_pins_the_mirrors_own_version_comes_and_that_is_said(base: Path)
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_packages_can_be_fetched_alone_and_are_verified_all_the_same(base: Path, pinned: bool) -> None:
+def test_downloaded_packages_are_verified_without_installation(base: Path, pinned: bool) -> None:
     (base / "pins").write_text(PINS if pinned else "")
     packages = "python3=3.11.2-1 tini=1:0.19.0-1" if pinned else "python3 tini"
 

@@ -1,4 +1,4 @@
-"""./run on a machine whose commands are fakes: what it installs, says and leaves."""
+"""./run on a machine whose commands are fakes: installations, messages, files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.shell.machine import TOOLS, Machine, docker
 
 
-def test_a_fresh_checkout_gets_an_environment_and_the_task_runs_in_it(machine: Machine) -> None:
+def test_fresh_checkout_gets_an_environment_and_runs_the_task_in_it(machine: Machine) -> None:
     done = machine.run("render", "--platform", "cpu")
 
     assert done.returncode == 0, done.stderr
@@ -16,14 +16,14 @@ def test_a_fresh_checkout_gets_an_environment_and_the_task_runs_in_it(machine: M
     assert machine.did("invoke") == ["invoke render --platform cpu"]
 
 
-def test_a_second_call_makes_and_installs_nothing(machine: Machine) -> None:
+def test_second_call_installs_nothing(machine: Machine) -> None:
     machine.run("render")
     machine.run("render")
 
     assert (len(machine.did("venv")), len(machine.did("pip")), len(machine.did("invoke"))) == (1, 1, 2)
 
 
-def test_a_changed_pyproject_is_installed_again(machine: Machine) -> None:
+def test_changed_pyproject_is_installed_again(machine: Machine) -> None:
     machine.run("render")
     with (machine.checkout / "pyproject.toml").open("a") as file:
         file.write("# changed\n")
@@ -32,7 +32,7 @@ def test_a_changed_pyproject_is_installed_again(machine: Machine) -> None:
     assert (len(machine.did("venv")), len(machine.did("pip"))) == (1, 2)
 
 
-def test_an_environment_of_a_checkout_that_was_moved_is_made_again(machine: Machine) -> None:
+def test_environment_of_a_moved_checkout_is_made_again(machine: Machine) -> None:
     machine.run("render")
     machine.checkout = machine.checkout.rename(machine.checkout.with_name("elsewhere"))
     machine.run("render")
@@ -40,25 +40,25 @@ def test_an_environment_of_a_checkout_that_was_moved_is_made_again(machine: Mach
     assert machine.did("venv")[-1] == f"venv {machine.checkout}/.venv"
 
 
-def test_no_task_lists_the_tasks(machine: Machine) -> None:
+def test_call_without_a_task_lists_the_tasks(machine: Machine) -> None:
     machine.run()
 
     assert machine.did("invoke") == ["invoke --list"]
 
 
 @pytest.mark.parametrize("task", ["lint", "test"])
-def test_the_linters_are_installed_for_the_tasks_that_run_them(machine: Machine, task: str) -> None:
+def test_linters_are_installed_for_the_tasks_that_run_them(machine: Machine, task: str) -> None:
     machine.run("render")
     machine.run(task)
 
     assert [line.endswith("[test]") for line in machine.did("pip")] == [False, True]
 
 
-def test_the_exit_code_is_the_tasks(machine: Machine) -> None:
+def test_exit_code_is_that_of_the_task(machine: Machine) -> None:
     assert machine.run("demo", FAKE_CODE="7").returncode == 7
 
 
-def test_as_root_what_lacks_is_installed_at_once_by_the_names_that_this_release_has(machine: Machine) -> None:
+def test_root_installs_missing_packages_at_once_by_the_names_of_this_release(machine: Machine) -> None:
     machine.lacks("docker", "docker-compose", "debootstrap")
     installed = docker("20.10.24", buildx=False).replace("case", 'test -e "$FAKE_STATE/installed" || exit 127; case', 1)
     machine.has("docker", installed)
@@ -70,10 +70,12 @@ def test_as_root_what_lacks_is_installed_at_once_by_the_names_that_this_release_
     assert "docker.io: the Docker engine" in done.stderr
 
 
-@pytest.mark.parametrize(("words", "uid"), [(["demo"], "1000"), (["--no-install", "demo"], "0")])
-def test_what_may_not_be_installed_is_said_exactly(machine: Machine, words: list[str], uid: str) -> None:
+@pytest.mark.parametrize(("arguments", "uid"), [(["demo"], "1000"), (["--no-install", "demo"], "0")])
+def test_packages_that_may_not_be_installed_are_listed_in_one_command(
+    machine: Machine, arguments: list[str], uid: str
+) -> None:
     machine.lacks("docker", "docker-compose")
-    done = machine.run(*words, FAKE_UID=uid)
+    done = machine.run(*arguments, FAKE_UID=uid)
 
     assert done.returncode == 69
     assert "sudo apt-get install docker.io docker-compose\n" in done.stderr
@@ -81,13 +83,13 @@ def test_what_may_not_be_installed_is_said_exactly(machine: Machine, words: list
     assert not machine.did("apt-get")
 
 
-def test_without_apt_nothing_is_tried(machine: Machine) -> None:
+def test_missing_packages_without_apt_fail(machine: Machine) -> None:
     machine.lacks("docker", "docker-compose", "apt-get", "apt-cache")
 
     assert machine.run("demo").returncode == 69
 
 
-def test_a_python_that_is_too_old_counts_as_lacking(machine: Machine) -> None:
+def test_too_old_python_counts_as_missing(machine: Machine) -> None:
     machine.has("python3", "exit 1")
     done = machine.run("--no-install", "render")
 
@@ -95,21 +97,21 @@ def test_a_python_that_is_too_old_counts_as_lacking(machine: Machine) -> None:
     assert "sudo apt-get install python3-venv" in done.stderr
 
 
-def test_no_install_does_not_touch_the_environment_either(machine: Machine) -> None:
+def test_no_install_leaves_the_environment_as_it_is(machine: Machine) -> None:
     done = machine.run("--no-install", "render")
 
     assert (done.returncode, machine.did("venv"), machine.did("pip")) == (69, [], [])
     assert f"{machine.checkout}/.venv would be made" in done.stderr
 
 
-def test_a_task_without_containers_asks_for_no_engine(machine: Machine) -> None:
+def test_task_without_containers_needs_no_engine(machine: Machine) -> None:
     machine.lacks("docker", "docker-compose", "dockerd", "debootstrap")
 
     assert machine.run("render").returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "packages"),
+    ("arguments", "packages"),
     [
         (["build", "--platform", "cpu"], []),
         (["build", "--platform", "cpu", "--reproducible"], ["buildah"]),
@@ -118,12 +120,10 @@ def test_a_task_without_containers_asks_for_no_engine(machine: Machine) -> None:
         (["test"], ["buildah", "podman", "skopeo", "squashfs-tools"]),
     ],
 )
-def test_what_a_task_takes_beside_the_engine_is_told_by_its_package(
-    machine: Machine, words: list[str], packages: list[str]
-) -> None:
+def test_programs_of_a_task_are_listed_by_package(machine: Machine, arguments: list[str], packages: list[str]) -> None:
     machine.run("render")  # has made the environment
     machine.lacks(*TOOLS)
-    done = machine.run("--no-install", *words)
+    done = machine.run("--no-install", *arguments)
 
-    wanted = f"sudo apt-get install {' '.join(packages)}\n"
-    assert (wanted in done.stderr) if packages else done.returncode == 0
+    command = f"sudo apt-get install {' '.join(packages)}\n"
+    assert (command in done.stderr) if packages else done.returncode == 0

@@ -1,4 +1,4 @@
-"""./run and the engine: which client, when a daemon is started, and that it ends."""
+"""./run and the engine: choice of the client, start and end of a daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from tests.support.shell.machine import FAKES, Machine, docker
 
 
-def test_the_client_that_can_use_buildkit_is_chosen_and_said(machine: Machine) -> None:
+def test_client_with_buildkit_is_chosen_and_reported(machine: Machine) -> None:
     shadow = machine.has("docker", docker("28.2.2", buildx=False), machine.bin.parent / "first").parent
     machine.has(
         "python3", FAKES["python3"].replace("mkdir -p", 'echo "chosen $VERLJOB_DOCKER" >> "$FAKE_LOG"; mkdir -p')
@@ -22,19 +22,19 @@ def test_the_client_that_can_use_buildkit_is_chosen_and_said(machine: Machine) -
     assert f"docker: {machine.bin}/docker 20.10.24, not {shadow}/docker 28.2.2" in done.stderr
 
 
-def test_a_client_with_buildx_is_taken_whatever_its_version(machine: Machine) -> None:
+def test_client_with_buildx_is_accepted_in_any_version(machine: Machine) -> None:
     machine.has("docker", docker("28.2.2", buildx=True))
 
     assert machine.run("build").returncode == 0
 
 
-def test_an_engine_that_answers_is_left_alone(machine: Machine) -> None:
+def test_running_engine_is_left_as_it_is(machine: Machine) -> None:
     machine.run("demo")
 
     assert not machine.did("dockerd")
 
 
-def test_an_engine_is_started_where_none_answers_and_ends_with_the_task(machine: Machine) -> None:
+def test_engine_is_started_if_none_answers_and_ends_with_the_task(machine: Machine) -> None:
     machine.engine_answers(False)
     done = machine.run("demo", VERLJOB_DOCKER_ROOT="/my data", FAKE_CODE="7")
 
@@ -60,7 +60,7 @@ def test_term_ends_the_task_and_then_the_engine(machine: Machine) -> None:
     assert machine.did("dockerd")[-1] == "dockerd ended"
 
 
-def test_an_engine_stays_for_a_cluster_until_that_is_taken_down(machine: Machine) -> None:
+def test_engine_stays_up_until_the_cluster_is_removed(machine: Machine) -> None:
     machine.engine_answers(False)
     machine.run("testbed.up")
     stayed = (machine.state / "up").exists()
@@ -70,7 +70,7 @@ def test_an_engine_stays_for_a_cluster_until_that_is_taken_down(machine: Machine
     assert machine.did("dockerd")[-1] == "dockerd ended"
 
 
-def test_an_engine_that_does_not_start_is_told_with_its_last_words(machine: Machine) -> None:
+def test_engine_that_does_not_start_fails_with_its_last_output(machine: Machine) -> None:
     machine.engine_answers(False)
     done = machine.run("demo", FAKE_DOCKERD_FAILS="1")
 
@@ -78,7 +78,7 @@ def test_an_engine_that_does_not_start_is_told_with_its_last_words(machine: Mach
     assert "no space left on device" in done.stderr
 
 
-def test_an_account_that_may_not_use_the_engine_is_told_the_group(machine: Machine) -> None:
+def test_account_without_access_to_the_engine_gets_the_group(machine: Machine) -> None:
     machine.engine_answers(False)
     done = machine.run("demo", FAKE_UID="1000", FAKE_REFUSAL="permission denied while trying to connect")
 
@@ -86,7 +86,7 @@ def test_an_account_that_may_not_use_the_engine_is_told_the_group(machine: Machi
     assert "usermod --append --groups docker tester" in done.stderr
 
 
-def test_a_data_root_that_was_asked_for_is_not_silently_another(machine: Machine) -> None:
+def test_another_data_root_than_the_requested_one_fails(machine: Machine) -> None:
     done = machine.run("demo", VERLJOB_DOCKER_ROOT="/elsewhere")
 
     assert done.returncode == 69

@@ -1,4 +1,4 @@
-"""The flags of the image tasks are those that the docs name."""
+"""Tasks: their flags, old names, help texts and error messages."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def flags(name: str) -> set[str]:
         ("image.pins", {"check", "update"}),
     ],
 )
-def test_a_task_takes_what_the_docs_say(task: str, expected: set[str]) -> None:
+def test_task_has_the_documented_flags(task: str, expected: set[str]) -> None:
     assert flags(task) == expected
 
 
-def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
+def test_build_has_a_flag_for_every_site_setting() -> None:
     chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible", "site", "bundle"}
     chosen |= {"all", "jobs", "force", "anyway", "dry_run", "progress", "verl", "editable"}
 
@@ -48,34 +48,34 @@ def test_build_takes_everything_that_a_site_may_have_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "text"),
     [
         ("image.export", f"comma-separated: {', '.join(FORMATS)}"),
         ("testbed.up", f"compute nodes, 1 to {MAX_NODES}"),
     ],
 )
-def test_what_help_says_of_formats_and_nodes_is_so(task: str, told: str) -> None:
+def test_help_names_the_formats_and_the_number_of_nodes(task: str, text: str) -> None:
     argv = [sys.executable, "-m", "invoke", "--help", task]
-    shown = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
 
-    assert told in " ".join(shown.split())
+    assert text in " ".join(output.split())
 
 
-def test_a_suite_that_is_none_ends_the_tests_and_those_that_there_are_are_named() -> None:
+def test_unknown_suite_fails_and_the_known_ones_are_named() -> None:
     argv = [sys.executable, "-m", "invoke", "test", "--only", "lint,imgae"]
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 2
-    assert "There is no suite imgae; there are lint, unit, shell, image, cluster." in done.stderr
+    assert "unknown suite imgae; known are lint, unit, shell, image, cluster" in done.stderr
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
-def test_an_old_name_runs_the_task_and_prints_the_new_name(old: str, new: str) -> None:
+def test_old_name_has_the_flags_of_the_task(old: str, new: str) -> None:
     assert flags(old) == flags(new)
     assert namespace[old].__doc__ == f"The old name of {new}."
 
 
-def test_what_is_said_of_an_old_name_goes_to_standard_error() -> None:
+def test_new_name_is_printed_to_standard_error() -> None:
     argv = [sys.executable, "-m", "invoke", "site"]
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=True)
 
@@ -83,7 +83,7 @@ def test_what_is_said_of_an_old_name_goes_to_standard_error() -> None:
     assert "image.site" not in done.stdout
 
 
-def test_an_error_of_a_task_is_one_message_and_1() -> None:
+def test_error_of_a_task_is_one_message_and_exit_code_1() -> None:
     argv = [sys.executable, "-m", "invoke", "render", "--platform", "none"]
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 

@@ -136,7 +136,7 @@ def _push(engine: Engine, reference: str, repositories: list[str], tags: list[st
     wanted = push.Push(local(reference), "1-killed", repositories, tags)
     uploaded = wanted.upload()
     wanted.tag(uploaded)
-    wanted.note(uploaded, notes)
+    wanted.write_digest_files(uploaded, notes)
 
 
 def prepared(engine: Engine, reference: str, repositories: list[str], tags: list[str], notes: Path) -> BaseProcess:

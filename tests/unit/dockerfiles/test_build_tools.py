@@ -1,4 +1,4 @@
-"""A source distribution is built with the tools of a hash: real pip, and an index that offers other ones."""
+"""Source distributions are built with tools pinned by hash: real pip, and an index that offers other tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import stub_wheel
 from images.context.render import TEMPLATES
 from tests.support.images.serving import serving
 
-# What builds `source`, in the place of setuptools: as little as pip wants of a backend.
+# Build backend of `source` in place of setuptools: the minimum that pip needs.
 BACKEND = """
 import zipfile
 from pathlib import Path
@@ -38,7 +38,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 __legacy__ = __import__("sys").modules[__name__]
 """
 EVIL = "from pathlib import Path\nPath({!r}).touch()\n"
-# The guard as the image has it, but for where it writes and what it finds.
+# The guard of an image, with another folder and without `pip check`.
 DRIVER = """
 import sys
 sys.path.insert(0, {steps!r})
@@ -46,11 +46,9 @@ import guard
 from pathlib import Path
 guard.FOLDER, guard.BUILD_TOOLS = Path({folder!r}), Path({folder!r}) / "build-tools.txt"
 guard.conflicts = lambda: []
-if {collect!r}:
-    import collect
-    collect.BUILD_TOOLS = guard.BUILD_TOOLS
-    sys.argv = ["collect.py", {collect!r}, str(guard.FOLDER / "lock.txt")]
-    collect.main()
+if {download!r}:
+    sys.argv = ["guard.py", "download", "--folder", {download!r}, "--lock", str(guard.FOLDER / "lock.txt")]
+    guard.main()
 else:
     guard.record([], guard.FOLDER / "lock.txt", ["source==1.0"], [])
     guard.install(guard.FOLDER / "lock.txt")
@@ -58,17 +56,17 @@ else:
 
 
 class Index(http.server.SimpleHTTPRequestHandler):
-    """A folder as PEP 503 wants it: a folder's listing is a page of links."""
+    """An index by PEP 503: the listing of a folder is a page of links."""
 
-    asked: list[str]
+    requested: list[str]
 
     def log_message(self, *_: object) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with pip alone: what built an earlier test's package is not in it."""
+    """A Python with only pip, without the tools that built the package of an earlier test."""
     folder = tmp_path_factory.mktemp("python")
     venv.create(folder, with_pip=True, symlinks=True)
     subprocess.run([folder / "bin/python", "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"], check=True)
@@ -77,7 +75,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    """The URL of an index with `source`, which has no wheel, the good tool, and a newer one that leaves `ran`."""
+    """URL of an index with `source`, which has no wheel, the pinned tool, and a newer one that writes `ran`."""
     simple = tmp_path / "served/simple"
     for name in ("source", "setuptools", "wheel"):
         (simple / name).mkdir(parents=True)
@@ -96,7 +94,7 @@ def index(tmp_path: Path) -> Iterator[str]:
     ]
     for file, pin, path, mark in lines:
         (tmp_path / file).write_text(f"{pin} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}{mark}\n")
-    Index.asked = []
+    Index.requested = []
     handler = functools.partial(Index, directory=str(tmp_path / "served"))
     with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}/simple"
@@ -107,34 +105,34 @@ def backend(text: str) -> dict[str, str]:
 
 
 def installs(
-    python: Path, folder: Path, index: str, collect: str = "", config: Path = Path("/dev/null")
+    python: Path, folder: Path, index: str, download: str = "", config: Path = Path("/dev/null")
 ) -> subprocess.CompletedProcess[str]:
-    """Run the guard, or what collects a bundle, against the index, and take away what it installed."""
-    driver = DRIVER.format(steps=str(TEMPLATES), folder=str(folder), collect=collect)
-    told = {
+    """Install or download by the guard from the index, then uninstall the package."""
+    driver = DRIVER.format(steps=str(TEMPLATES), folder=str(folder), download=download)
+    environment = {
         "PIP_INDEX_URL": index,
         "PIP_CONFIG_FILE": str(config),
         "PIP_CACHE_DIR": str(folder / "cache"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
-    done = subprocess.run([python, "-c", driver], env=told, capture_output=True, text=True, check=False)
-    asking = [str(python), "-c", "import source; print(source.BUILT_BY)"]
-    built_by = subprocess.run(asking, capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-c", driver], env=environment, capture_output=True, text=True, check=False)
+    argv = [str(python), "-c", "import source; print(source.BUILT_BY)"]
+    built_by = subprocess.run(argv, capture_output=True, text=True, check=False)
     subprocess.run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "source"], capture_output=True, check=True)
     return subprocess.CompletedProcess(done.args, done.returncode, built_by.stdout, done.stdout + done.stderr)
 
 
-def test_no_index_chooses_what_builds_a_source(python: Path, index: str, tmp_path: Path) -> None:
+def test_index_does_not_choose_the_build_tools(python: Path, index: str, tmp_path: Path) -> None:
     done = installs(python, tmp_path, index)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("setuptools/build_meta.py\n")
     assert not (tmp_path / "ran").exists()
-    assert not [path for path in Index.asked if "wheel/" in path or "999" in path]
+    assert not [path for path in Index.requested if "wheel/" in path or "999" in path]
     assert (tmp_path / "requirements.txt").read_text() == (tmp_path / "lock.txt").read_text()
 
 
-def test_tools_of_another_hash_end_the_build(python: Path, index: str, tmp_path: Path) -> None:
+def test_build_tool_with_another_hash_fails(python: Path, index: str, tmp_path: Path) -> None:
     files = tmp_path / "served/simple/setuptools"
     (files / "setuptools-999.0-py3-none-any.whl").rename(files / "setuptools-80.0-py3-none-any.whl")
 
@@ -145,7 +143,7 @@ def test_tools_of_another_hash_end_the_build(python: Path, index: str, tmp_path:
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_the_lock_does_not_mark_is_not_built(python: Path, index: str, tmp_path: Path) -> None:
+def test_source_without_a_mark_in_the_lock_is_not_built(python: Path, index: str, tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text(lock.read_text().replace("  # sdist", ""))
 
@@ -155,13 +153,13 @@ def test_what_the_lock_does_not_mark_is_not_built(python: Path, index: str, tmp_
     assert "No matching distribution found for source==1.0" in done.stderr
 
 
-def test_a_bundle_brings_the_tools_and_runs_no_others(python: Path, index: str, tmp_path: Path) -> None:
-    done = installs(python, tmp_path, index, collect=str(tmp_path / "wheels"))
+def test_bundle_has_the_build_tools_and_runs_no_others(python: Path, index: str, tmp_path: Path) -> None:
+    done = installs(python, tmp_path, index, download=str(tmp_path / "wheels"))
 
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ran").exists()
-    there = sorted(path.name for path in (tmp_path / "wheels").iterdir())
-    assert there == ["setuptools-80.0-py3-none-any.whl", "source-1.0.tar.gz"]
+    names = sorted(path.name for path in (tmp_path / "wheels").iterdir())
+    assert names == ["setuptools-80.0-py3-none-any.whl", "source-1.0.tar.gz"]
 
     (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {tmp_path}/wheels\n")
     offline = installs(python, tmp_path, "http://127.0.0.1:9/simple", config=tmp_path / "pip.conf")

@@ -1,4 +1,4 @@
-"""What compiles in a build: all that was installed, and to the same bytes on any machine."""
+"""Compilation in a build: all installed packages, to the same bytes on any machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from images.context.render import TEMPLATES
 
-# Only what was alive in the process before decides whether marshal marks a name: these differ in what they leave.
+# Objects left by earlier compilations of a process decide whether marshal marks a name: these leave different ones.
 MODULES = {
     f"m{number:02}.py": f"import os\nname_{number % 3} = x in {{'a{number}', 'b'}}\ndef f(): return {number} is 1\n"
     for number in range(40)
@@ -19,7 +19,7 @@ MODULES = {
 
 
 def installed(site: Path, name: str, files: dict[str, str]) -> None:
-    """A distribution as pip leaves it with --no-compile."""
+    """Write a distribution as pip does with --no-compile."""
     for path, text in files.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(text)
@@ -29,9 +29,11 @@ def installed(site: Path, name: str, files: dict[str, str]) -> None:
     (facts / "RECORD").write_text("".join(f"{path},,\n" for path in [*files, "gone/since.py"]))
 
 
-def compiled(site: Path, *words: str, before: Sequence[str] = (), **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(site), "SOURCE_DATE_EPOCH": "315532800", **more}
-    argv = [*before, sys.executable, str(TEMPLATES / "compile.py"), *words]
+def compiled(
+    site: Path, *arguments: str, prefix: Sequence[str] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site), "SOURCE_DATE_EPOCH": "315532800", **variables}
+    argv = [*prefix, sys.executable, str(TEMPLATES / "compile.py"), *arguments]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -39,7 +41,7 @@ def pycs(site: Path) -> dict[str, bytes]:
     return {str(path.relative_to(site)): path.read_bytes() for path in site.rglob("*.pyc")}
 
 
-def test_all_that_was_installed_is_compiled_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_named_packages_are_compiled(tmp_path: Path) -> None:
     installed(tmp_path, "new-one", {"one/__init__.py": "x = 1\n", "one/data.txt": "", "alone.py": "y = 2\n"})
     installed(tmp_path, "new.two", {"two/__init__.py": "z = 3\n"})
     installed(tmp_path, "of-the-base", {"base/__init__.py": ""})
@@ -52,7 +54,7 @@ def test_all_that_was_installed_is_compiled_and_nothing_else(tmp_path: Path) -> 
     assert names == {"one/__pycache__/__init__.pyc", "__pycache__/alone.pyc", "two/__pycache__/__init__.pyc"}
 
 
-def test_of_two_that_have_a_name_the_first_on_the_path_is_compiled(tmp_path: Path) -> None:
+def test_first_package_of_a_name_on_the_path_is_compiled(tmp_path: Path) -> None:
     mine, bases = tmp_path / "mine", tmp_path / "base"
     installed(mine, "twice", {"twice.py": ""})
     installed(bases, "twice", {"twice.py": ""})
@@ -61,7 +63,7 @@ def test_of_two_that_have_a_name_the_first_on_the_path_is_compiled(tmp_path: Pat
     assert (len(pycs(mine)), len(pycs(bases))) == (1, 0)
 
 
-def test_what_setup_py_installed_is_found_by_its_top(tmp_path: Path) -> None:
+def test_package_installed_by_setup_py_is_found_by_its_top_level(tmp_path: Path) -> None:
     facts = tmp_path / "old-1.0-py3.11.egg-info"
     facts.mkdir()
     (facts / "PKG-INFO").write_text("Metadata-Version: 1.2\nName: old\nVersion: 1.0\n")
@@ -75,14 +77,14 @@ def test_what_setup_py_installed_is_found_by_its_top(tmp_path: Path) -> None:
     assert len(pycs(tmp_path)) == 3
 
 
-def test_the_bytes_are_the_same_on_a_machine_with_one_core_and_whatever_the_hash_seed(tmp_path: Path) -> None:
+def test_bytes_depend_neither_on_the_cores_nor_on_the_hash_seed(tmp_path: Path) -> None:
     one, all_ = tmp_path / "one", tmp_path / "all"
     installed(one, "many", MODULES)
     shutil.copytree(one, all_)
     on_one_core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
 
-    # A .pyc names its source: both are compiled in the same place.
-    assert compiled(one, "many", before=on_one_core, PYTHONHASHSEED="7").returncode == 0
+    # A .pyc has the path of its source: both are compiled in the same folder.
+    assert compiled(one, "many", prefix=on_one_core, PYTHONHASHSEED="7").returncode == 0
     first = pycs(one)
     shutil.rmtree(one)
     all_.rename(one)
@@ -92,25 +94,25 @@ def test_the_bytes_are_the_same_on_a_machine_with_one_core_and_whatever_the_hash
     assert len(first) == len(MODULES)
 
 
-def test_a_file_that_is_no_python_of_this_version_is_named_and_left(tmp_path: Path) -> None:
+def test_invalid_python_file_is_named_and_skipped(tmp_path: Path) -> None:
     installed(tmp_path, "mixed", {"mixed/right.py": "", "mixed/template.py": "class {{ name }}:\n"})
 
     done = compiled(tmp_path, "mixed")
 
-    assert (done.returncode, done.stdout) == (0, f"compile: 2 files, but {tmp_path}/mixed/template.py\n")
+    assert (done.returncode, done.stdout) == (0, f"compile: 2 files, failed: {tmp_path}/mixed/template.py\n")
     assert len(pycs(tmp_path)) == 1
 
 
-def test_what_is_not_installed_ends_the_build(tmp_path: Path) -> None:
+def test_missing_package_fails(tmp_path: Path) -> None:
     done = compiled(tmp_path, "no-such-thing")
 
     assert (done.returncode, done.stderr) == (1, "compile: no-such-thing is not installed\n")
 
 
-def test_a_process_that_is_killed_ends_the_build(tmp_path: Path) -> None:
+def test_killed_process_fails(tmp_path: Path) -> None:
     installed(tmp_path, "big", {"big.py": ""})
     (tmp_path / "compileall.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
 
     done = compiled(tmp_path, "big")
 
-    assert (done.returncode, done.stderr) == (1, "compile: a process that compiled ended with -9\n")
+    assert (done.returncode, done.stderr) == (1, "compile: a compiling process exited with -9\n")

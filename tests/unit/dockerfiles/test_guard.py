@@ -1,4 +1,4 @@
-"""The guard of a build: it holds what the base has, and notices what slipped through."""
+"""Guard of a build: it protects packages of the base, and detects changes of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCK = ["# python: 3.9", *(f"{pin} {HASH}" for pin in ("numpy==2.0.2", "ray==2.4
 
 @pytest.fixture
 def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module, in an environment that `have` makes."""
+    """The script as a module, in the environment that `have` sets."""
     spec = importlib.util.spec_from_file_location("guard", TEMPLATES / "guard.py")
     assert spec
     assert spec.loader
@@ -32,14 +32,14 @@ def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def have(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Set what is installed, and what `pip check` complains about."""
+    """Set the installed packages and the complaints of `pip check`."""
 
     def set_environment(
         packages: dict[str, str], conflicts: list[str] | None = None, location: str = SITE, files: str = "hash"
     ) -> None:
         found = {name: {"version": version, "location": location} for name, version in packages.items()}
         monkeypatch.setattr(guard, "installed", lambda: found)
-        monkeypatch.setattr(guard, "files_of", lambda _: files)
+        monkeypatch.setattr(guard, "hash_files", lambda _: files)
         monkeypatch.setattr(guard, "conflicts", lambda: conflicts or [])
 
     return set_environment
@@ -55,20 +55,20 @@ def recorded(guard: ModuleType, have: Callable[..., None], tmp_path: Path) -> Pa
 
 @pytest.fixture
 def pip(guard: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
-    """What each call of pip is given to install."""
+    """The requirements of each call of pip."""
     calls: list[list[str]] = []
 
-    def install(words: list[str]) -> None:
-        wheels_alone = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
-        assert words[:6] == ["install", "--no-compile", *wheels_alone]
-        assert words[-2:] == ["-r", str(tmp_path / "requirements.txt")]
+    def install(arguments: list[str]) -> None:
+        wheels_only = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
+        assert arguments[:6] == ["install", "--no-compile", *wheels_only]
+        assert arguments[-2:] == ["-r", str(tmp_path / "requirements.txt")]
         calls.append((tmp_path / "requirements.txt").read_text().splitlines())
 
     monkeypatch.setattr(guard, "pip", install)
     return calls
 
 
-def test_the_protected_are_held_at_the_bases_own_version_in_the_finished_image(recorded: Path) -> None:
+def test_protected_packages_are_pinned_at_the_bases_version_in_the_finished_image(recorded: Path) -> None:
     assert (recorded / "protected.txt").read_text().splitlines() == ["torch==2.5.0+rocm6.2"]
 
 
@@ -78,7 +78,7 @@ def test_what_the_base_has_stays_and_of_the_rest_the_lock_decides_version_and_ha
     assert left == [f"{pin} {HASH}" for pin in ("ray==2.44.1", "verl==0.4.1", "aiohttp==3.9.0")]
 
 
-def test_what_is_asked_for_takes_the_place_of_another_version_in_the_base(
+def test_requested_version_replaces_another_one_of_the_base(
     guard: ModuleType, have: Callable[..., None], tmp_path: Path
 ) -> None:
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
@@ -89,22 +89,22 @@ def test_what_is_asked_for_takes_the_place_of_another_version_in_the_base(
     assert (tmp_path / "requirements.txt").read_text().split()[::2] == ["ray==2.44.1", "aiohttp==3.9.0"]
 
 
-def test_what_is_asked_for_and_not_locked_ends_the_build(
+def test_requested_package_without_a_lock_line_fails(
     guard: ModuleType, have: Callable[..., None], tmp_path: Path
 ) -> None:
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
     have(BASE)
 
-    with pytest.raises(SystemExit, match=r"trl is asked for and not in the lock: `invoke image.lock`"):
+    with pytest.raises(SystemExit, match=r"trl is required but not in the lock: `invoke image.lock`"):
         guard.record([], tmp_path / "lock.txt", ["trl==0.9.6"], [])
 
 
-def test_a_package_of_the_base_moves_where_what_was_installed_needs_it(
+def test_package_of_the_base_changes_if_an_installed_one_needs_it(
     guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ["verl 0.4.1 has requirement numpy>=2.0.0, but you have numpy 1.26.4."]
+    complaints = ["verl 0.4.1 has requirement numpy>=2.0.0, but you have numpy 1.26.4."]
     old = ["oldpkg 1.0 requires gone, which is not installed."]
-    monkeypatch.setattr(guard, "conflicts", lambda: old if len(pip) > 1 else old + said)
+    monkeypatch.setattr(guard, "conflicts", lambda: old if len(pip) > 1 else old + complaints)
 
     guard.install(recorded / "lock.txt")
 
@@ -114,7 +114,7 @@ def test_a_package_of_the_base_moves_where_what_was_installed_needs_it(
     ]
 
 
-def test_what_an_earlier_step_of_the_build_asks_for_moves_the_base_at_once(
+def test_package_of_an_earlier_step_changes_the_base_at_once(
     guard: ModuleType, have: Callable[..., None], tmp_path: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
@@ -129,7 +129,7 @@ def test_what_an_earlier_step_of_the_build_asks_for_moves_the_base_at_once(
     ]
 
 
-def test_an_earlier_step_never_moves_what_is_protected(
+def test_package_of_an_earlier_step_changes_no_protected_package(
     guard: ModuleType, have: Callable[..., None], tmp_path: Path
 ) -> None:
     (tmp_path / "lock.txt").write_text("\n".join(LOCK))
@@ -140,40 +140,38 @@ def test_an_earlier_step_never_moves_what_is_protected(
     assert "numpy" not in (tmp_path / "requirements.txt").read_text()
 
 
-def test_all_that_was_installed_is_told_to_what_compiles_it(
+def test_all_installed_packages_are_listed_for_the_compilation(
     guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = ["verl 0.4.1 has requirement numpy>=2.0.0, but you have numpy 1.26.4."]
-    monkeypatch.setattr(guard, "conflicts", lambda: [] if len(pip) > 1 else said)
+    complaints = ["verl 0.4.1 has requirement numpy>=2.0.0, but you have numpy 1.26.4."]
+    monkeypatch.setattr(guard, "conflicts", lambda: [] if len(pip) > 1 else complaints)
 
     guard.install(recorded / "lock.txt")
 
-    told = [line.split("==")[0] for line in (recorded / "requirements.txt").read_text().splitlines()]
-    assert told == ["ray", "verl", "aiohttp", "numpy"]
+    names = [line.split("==")[0] for line in (recorded / "requirements.txt").read_text().splitlines()]
+    assert names == ["ray", "verl", "aiohttp", "numpy"]
 
 
-def test_pip_check_is_asked_again_only_where_something_came_or_went(
-    guard: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
+def test_pip_check_runs_again_only_after_a_change(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
 
     def run(*_: object, **__: object) -> SimpleNamespace:
-        asked.append("")
+        calls.append("")
         return SimpleNamespace(stdout="a 1.0 requires b, which is not installed.\nsomething else\n")
 
-    here = {"a": {"version": "1.0", "location": SITE}}
-    monkeypatch.setattr(guard, "installed", lambda: here)
+    packages = {"a": {"version": "1.0", "location": SITE}}
+    monkeypatch.setattr(guard, "installed", lambda: packages)
     monkeypatch.setattr(guard.subprocess, "run", run)
 
     assert guard.conflicts() == guard.conflicts() == ["a 1.0 requires b, which is not installed."]
-    assert len(asked) == 1
+    assert len(calls) == 1
 
-    here["b"] = {"version": "2.0", "location": SITE}
+    packages["b"] = {"version": "2.0", "location": SITE}
     guard.conflicts()
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
-def test_a_protected_package_never_moves_and_nothing_is_installed_twice(
+def test_protected_package_never_changes_and_nothing_is_installed_twice(
     guard: ModuleType, have: Callable[..., None], recorded: Path, pip: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = recorded / "lock.txt"
@@ -189,7 +187,7 @@ def test_a_protected_package_never_moves_and_nothing_is_installed_twice(
     assert len(pip) == 1
 
 
-def test_a_base_that_is_not_as_the_catalog_says_is_remarked(
+def test_base_with_other_versions_than_the_catalog_gets_a_warning(
     guard: ModuleType, have: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lock.txt").write_text("")
@@ -197,19 +195,19 @@ def test_a_base_that_is_not_as_the_catalog_says_is_remarked(
 
     guard.record(["torch"], tmp_path / "lock.txt", [], ["torch==2.5.0", "vllm==0.6.4"])
 
-    said = capsys.readouterr().out
-    assert "this base has torch 2.5.0, it has 2.6.0" in said
-    assert "this base has vllm 0.6.4, it has none" in said
+    output = capsys.readouterr().out
+    assert "this base has torch 2.5.0, it has 2.6.0" in output
+    assert "this base has vllm 0.6.4, it has none" in output
 
 
-def test_an_untouched_base_with_the_pins_passes(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
+def test_unchanged_base_with_the_pins_passes(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
     have({**BASE, "ray": "2.44.1"}, ["oldpkg 1.0 requires gone, which is not installed."])
 
     guard.verify(["ray==2.44.1"], ["json"], [])
 
 
 @pytest.mark.parametrize("changed", [{"torch": "2.5.0"}, {"torch": "2.11.0+cu130"}])
-def test_another_version_of_a_protected_package_ends_the_build(
+def test_another_version_of_a_protected_package_fails(
     guard: ModuleType, have: Callable[..., None], recorded: Path, changed: dict[str, str]
 ) -> None:
     have({**BASE, **changed})
@@ -227,25 +225,23 @@ def test_the_same_version_in_another_place_ends_the_build(
         guard.verify([], [], [])
 
 
-def test_files_that_another_package_wrote_over_end_the_build(
+def test_overwritten_files_of_a_protected_package_fail(
     guard: ModuleType, have: Callable[..., None], recorded: Path
 ) -> None:
     have(BASE, files="another hash")
 
-    with pytest.raises(SystemExit, match=r"torch 2\.5\.0\+rocm6\.2: another package wrote over its files"):
+    with pytest.raises(SystemExit, match=r"torch 2\.5\.0\+rocm6\.2: another package overwrote its files"):
         guard.verify([], [], [])
 
 
-def test_a_protected_package_that_is_gone_ends_the_build(
-    guard: ModuleType, have: Callable[..., None], recorded: Path
-) -> None:
+def test_removed_protected_package_fails(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
     have({"numpy": "1.26.4"})
 
     with pytest.raises(SystemExit, match="now it is None"):
         guard.verify([], [], [])
 
 
-def test_a_pin_that_is_not_what_is_installed_ends_the_build(
+def test_installed_version_that_differs_from_its_pin_fails(
     guard: ModuleType, have: Callable[..., None], recorded: Path
 ) -> None:
     have({**BASE, "ray": "2.45.0"})
@@ -256,7 +252,7 @@ def test_a_pin_that_is_not_what_is_installed_ends_the_build(
         guard.verify(["ray==2.44.1", "vllm==0.6.3"], [], [])
 
 
-def test_a_pin_without_a_local_version_means_any_build(
+def test_pin_without_a_local_version_matches_any_build(
     guard: ModuleType, have: Callable[..., None], recorded: Path
 ) -> None:
     have({**BASE, "vllm": "0.6.3+rocm621"})
@@ -264,9 +260,7 @@ def test_a_pin_without_a_local_version_means_any_build(
     guard.verify(["vllm==0.6.3"], [], [])
 
 
-def test_a_new_conflict_ends_the_build_unless_it_is_known(
-    guard: ModuleType, have: Callable[..., None], recorded: Path
-) -> None:
+def test_new_conflict_fails_unless_tolerated(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
     have(BASE, ["tensordict 0.6.2 has requirement torch>=2.5.0, but you have torch 2.5.0a0+git1234567."])
 
     guard.verify([], [], ["tensordict:torch"])
@@ -274,16 +268,14 @@ def test_a_new_conflict_ends_the_build_unless_it_is_known(
         guard.verify([], [], ["tensordict:numpy"])
 
 
-def test_a_failing_import_ends_the_build_with_its_reason(
-    guard: ModuleType, have: Callable[..., None], recorded: Path
-) -> None:
+def test_failing_import_fails_with_its_reason(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
     have(BASE)
 
     with pytest.raises(SystemExit, match="import no_such_module: ModuleNotFoundError"):
         guard.verify([], ["json", "no_such_module"], [])
 
 
-def test_an_import_that_a_stand_in_cannot_carry_is_said_to_be_untried(
+def test_import_that_a_stand_in_does_not_have_is_reported_as_untried(
     guard: ModuleType, have: Callable[..., None], recorded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     have(BASE)

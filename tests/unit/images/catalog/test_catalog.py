@@ -1,4 +1,4 @@
-"""The catalog: what it must say, and what it refuses to say."""
+"""Catalog: required facts of every variant, expansion of families, refusal of mistakes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CATALOG = Catalog.read()
 VARIANTS = list(CATALOG.variants.values())
 
 
-def test_every_variant_says_where_its_versions_were_read_to_fit() -> None:
+def test_every_variant_has_sources_for_its_versions() -> None:
     for variant in VARIANTS:
         assert variant.sources
         assert all(len(source) > 40 for source in variant.sources)
 
 
-def test_every_variant_names_base_python_torch_ray_verl_and_its_rollout_engine() -> None:
+def test_every_variant_names_base_python_torch_ray_verl_and_rollout_engine() -> None:
     for variant in VARIANTS:
         assert re.search(r"^docker\.io/.+:.+", variant.base)
         assert {"python", "torch", "ray", "verl"} <= set(variant.pins)
@@ -35,14 +35,14 @@ def test_torch_is_protected_in_every_variant() -> None:
         assert "torch" in variant.guarded
 
 
-def test_a_lock_agrees_with_the_pins_of_the_catalog() -> None:
+def test_locks_agree_with_the_pins_of_the_catalog() -> None:
     for variant in VARIANTS:
         pins = {canonicalize_name(name): version for name, version in variant.installs.items() if name != "torch"}
 
         assert {name: locked(variant)[name] for name in pins} == pins
 
 
-def test_a_lock_holds_nothing_of_the_base_and_nothing_of_cuda() -> None:
+def test_locks_have_no_package_of_the_base_or_of_cuda() -> None:
     for variant in VARIANTS:
         names = set(locked(variant))
 
@@ -50,27 +50,27 @@ def test_a_lock_holds_nothing_of_the_base_and_nothing_of_cuda() -> None:
         assert not [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
 
 
-def edited(folder: Path, text: str, instead: str, times: int = 1) -> Catalog:
-    """The catalog read again after an edit."""
+def edited(folder: Path, old: str, new: str, times: int = 1) -> Catalog:
+    """Read the catalog after an edit."""
     before = paths.CATALOG.read_text(encoding="utf-8")
-    assert text in before
-    (folder / "catalog.toml").write_text(before.replace(text, instead, times), encoding="utf-8")
+    assert old in before
+    (folder / "catalog.toml").write_text(before.replace(old, new, times), encoding="utf-8")
     return Catalog.read(folder / "catalog.toml")
 
 
-def test_a_platform_means_its_default_variant() -> None:
+def test_platform_alone_selects_its_default_variant() -> None:
     assert {name: CATALOG.find(name).name for name in CATALOG.defaults} == CATALOG.defaults
     assert CATALOG.find("rocm").base == "docker.io/rocm/vllm:rocm6.2_mi300_ubuntu20.04_py3.9_vllm_0.6.4"
 
 
-def test_a_rollout_engine_chooses_among_the_variants_of_a_platform() -> None:
+def test_rollout_engine_selects_a_variant_of_the_platform() -> None:
     assert CATALOG.find("cpu", rollout="vllm").name == "cpu-vllm"
     assert CATALOG.find("cpu", rollout="hf").name == "cpu"
     assert CATALOG.find("cuda", rollout="sglang").name == "cu130-sgl"
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("arguments", "message"),
     [
         ({"platform": "tpu"}, "it has: cpu, cuda, rocm"),
         ({"variant": "rocm6.1"}, "it has: rocm6.2, rocm6.3, rocm6.4"),
@@ -79,57 +79,57 @@ def test_a_rollout_engine_chooses_among_the_variants_of_a_platform() -> None:
         ({}, "without --platform and --variant"),
     ],
 )
-def test_an_unknown_image_ends_with_the_list_of_those_there_are(asked: dict[str, str], told: str) -> None:
-    with pytest.raises(UnknownVariant, match=re.escape(told)):
-        CATALOG.find(**asked)
+def test_error_for_an_unknown_image_lists_the_known_ones(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(UnknownVariant, match=re.escape(message)):
+        CATALOG.find(**arguments)
 
 
-def test_a_misspelt_key_stops_and_is_named(tmp_path: Path) -> None:
+def test_unknown_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=r"rocm6\.2 has unknown keys: sumary"):
         edited(tmp_path, "summary = ", "sumary = ")
 
 
-def test_a_missing_key_stops_and_is_named(tmp_path: Path) -> None:
+def test_missing_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=r"rocm6\.2.*summary"):
         edited(tmp_path, 'summary = "AMD Instinct MI200 and MI300, ROCm 6.2"\n', "")
 
 
 @pytest.mark.parametrize(
-    ("text", "instead", "told"),
+    ("old", "new", "message"),
     [
-        ('kind = "rocm"', 'kind = "rock"', r"families\.rocm6\.2 has kind 'rock'; there are: rocm, cuda, cpu"),
+        ('kind = "rocm"', 'kind = "rock"', r"families\.rocm6\.2 has kind 'rock'; known are: rocm, cuda, cpu"),
         ('verl = ["0.4.1", "0.4.0"]', "verl = []", r"families\.rocm6\.2 has no verl"),
         ('verl = ["0.4.1", "0.4.0"]', 'verl = ["0.4.7"]', r"verl 0\.4\.7, which has no table under releases"),
         ('for = { "0.4.1"', 'for = { "0.4.7"', r"families\.rocm6\.3\.for names releases .*0\.4\.7"),
-        ("[releases.", "[release.", "lacks releases"),
+        ("[releases.", "[release.", "has no releases"),
         ("[defaults]", "[defaults", "catalog.toml: "),
     ],
 )
-def test_a_mistake_in_the_catalog_is_told_where_it_is(tmp_path: Path, text: str, instead: str, told: str) -> None:
-    with pytest.raises(CatalogError, match=told):
-        edited(tmp_path, text, instead, times=-1 if text == "[releases." else 1)
+def test_mistake_in_the_catalog_is_named_with_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
+        edited(tmp_path, old, new, times=-1 if old == "[releases." else 1)
 
 
-def test_a_cell_is_named_for_what_it_has_other_than_the_first_of_its_family() -> None:
+def test_name_of_a_variant_has_what_differs_from_the_first_of_its_family() -> None:
     assert list(CATALOG.variants)[:3] == ["rocm6.2", "rocm6.2-gfx90a", "rocm6.2-gfx942"]
     assert CATALOG.variants["rocm6.2-gfx942-verl0.4.0"].tag == "0.4.0-rocm6.2-gfx942"
     assert CATALOG.variants["cpu-aarch64"].machine == "aarch64"
     assert CATALOG.variants["rocm7.14-sglang"].rollout == "sglang"
 
 
-def test_what_a_family_says_goes_before_what_its_release_and_its_kind_say() -> None:
+def test_family_overrides_release_and_kind() -> None:
     assert CATALOG.variants["cu12-vllm0.11"].installs["ray"] == "2.54.1"
     assert CATALOG.variants["rocm6.3"].installs["ray"] == "2.46.0"
     assert CATALOG.variants["rocm6.3-verl0.4.1"].installs["ray"] == "2.43.0"
     assert CATALOG.variants["rocm6.2"].python == "3.9"
 
 
-def test_an_empty_version_drops_what_is_inherited() -> None:
+def test_empty_version_drops_an_inherited_package() -> None:
     assert "msgspec" in CATALOG.variants["cpu"].installs
     assert "msgspec" not in CATALOG.variants["cpu-vllm"].installs
 
 
-def test_the_matrix_spans_the_platforms_the_releases_and_the_engines() -> None:
+def test_catalog_spans_platforms_releases_and_engines() -> None:
     variants = CATALOG.variants.values()
 
     assert len(variants) >= 60
@@ -139,17 +139,17 @@ def test_the_matrix_spans_the_platforms_the_releases_and_the_engines() -> None:
     assert len({variant.installs["verl"] for variant in variants}) >= 9
 
 
-def test_a_bump_of_a_version_is_one_line_for_all_cells_that_have_it(tmp_path: Path) -> None:
+def test_version_bump_is_one_line_for_all_variants_with_it(tmp_path: Path) -> None:
     bumped = edited(tmp_path, 'ray = "2.60.0"\ntransformers = "5.9.0"\n', 'ray = "2.60.1"\ntransformers = "5.9.0"\n')
 
     changed = [name for name, variant in CATALOG.variants.items() if bumped.variants[name] != variant]
     assert changed == [name for name, variant in CATALOG.variants.items() if variant.installs["verl"] == "0.9.1"]
 
 
-def test_a_default_that_is_no_variant_stops() -> None:
+def test_default_that_is_no_variant_fails() -> None:
     with pytest.raises(CatalogError, match=r"defaults\.cpu"):
         Catalog(CATALOG.variants, {"cpu": "cu130"})
 
 
-def test_the_replaced_vllm_is_one_commit_by_its_whole_hash() -> None:
+def test_replaced_vllm_is_a_full_commit_hash() -> None:
     assert re.fullmatch("[0-9a-f]{40}", CATALOG.variants["rocm6.2"].replaces["vllm"].commit)

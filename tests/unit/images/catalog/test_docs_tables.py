@@ -1,4 +1,4 @@
-"""What pages say of the catalog is what the catalog says."""
+"""Generated tables of the pages agree with the catalog."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CATALOG = Catalog.read()
 
 
 @pytest.mark.parametrize("page", docs_tables.PAGES)
-def test_a_page_says_what_the_catalog_says(page: str) -> None:
+def test_pages_are_up_to_date_with_the_catalog(page: str) -> None:
     assert docs_tables.filled(CATALOG)[page] == (CHECKOUT / page).read_text(encoding="utf-8"), "run `invoke render`"
 
 
-def test_every_image_stands_with_its_tag_and_its_cell() -> None:
+def test_every_variant_is_listed_with_its_tag() -> None:
     text = docs_tables.tags(CATALOG)
 
     for variant in CATALOG.variants.values():
@@ -29,7 +29,7 @@ def test_every_image_stands_with_its_tag_and_its_cell() -> None:
         assert f"| `{variant.name}` |" in text
 
 
-def test_the_commands_name_the_image_that_the_build_before_them_makes() -> None:
+def test_commands_name_the_image_that_their_build_makes() -> None:
     text = docs_tables.commands(CATALOG)
 
     for platform, variant in CATALOG.defaults.items():
@@ -39,13 +39,13 @@ def test_the_commands_name_the_image_that_the_build_before_them_makes() -> None:
         )
 
 
-def test_a_release_without_a_key_table_is_told() -> None:
+def test_release_without_a_key_table_is_marked() -> None:
     assert docs_tables.recipes(CATALOG.variants["rocm6.2"]) == docs_tables.recipes(CATALOG.variants["cu130"]) == "yes"
     older = replace(CATALOG.variants["cu130"], installs={"verl": "0.3.0"})
     assert docs_tables.recipes(older) == "no key table"
 
 
-def test_a_page_without_a_place_for_its_table_stops(tmp_path: Path) -> None:
+def test_page_without_markers_fails(tmp_path: Path) -> None:
     for page in docs_tables.PAGES:
         (tmp_path / page).parent.mkdir(exist_ok=True)
         shutil.copy(CHECKOUT / page, tmp_path / page)
@@ -53,5 +53,5 @@ def test_a_page_without_a_place_for_its_table_stops(tmp_path: Path) -> None:
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     (tmp_path / "README.md").write_text(text.replace("<!-- end of commands -->", ""), encoding="utf-8")
 
-    with pytest.raises(CatalogError, match="has no place for its commands"):
+    with pytest.raises(CatalogError, match="has no markers for its commands"):
         docs_tables.write(CATALOG, tmp_path)

@@ -1,4 +1,4 @@
-"""A test is left alone only on the very image that passed it, by the same code and engine (tests/image/inherited)."""
+"""Inherited tests (tests/image/inherited) are skipped only for the same image, code and engine that passed before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUBJECT = Subject("verl.cpu:1", Catalog.read().find("cpu"))
 
 
 class FakeEngine:
-    """An image's ID and a daemon's version."""
+    """ID of an image and version of a daemon."""
 
     image_id, number = "sha256:1", "20.10"
 
@@ -46,50 +46,50 @@ def function(name: str = "test_one[cpu]", **arguments: Any) -> pytest.Function:
     return cast(pytest.Function, SimpleNamespace(name=name, funcargs=arguments, stash=pytest.Stash()))
 
 
-def passes(item: pytest.Function) -> None:
+def record_pass(item: pytest.Function) -> None:
     inherited._keep(item.stash[inherited.PASSED], item.name)
 
 
-def left_alone(name: str = "test_one[cpu]") -> bool:
+def is_skipped(name: str = "test_one[cpu]") -> bool:
     return inherited.pytest_pyfunc_call(function(name, subject=SUBJECT)) is True
 
 
-def test_what_passed_is_left_alone_and_what_did_not_is_run(engine: FakeEngine) -> None:
+def test_only_a_passed_test_is_skipped(engine: FakeEngine) -> None:
     first = function(subject=SUBJECT)
 
     assert inherited.pytest_pyfunc_call(first) is None
-    assert not left_alone()
-    passes(first)
-    assert left_alone()
-    assert not left_alone("test_other[cpu]")
+    assert not is_skipped()
+    record_pass(first)
+    assert is_skipped()
+    assert not is_skipped("test_other[cpu]")
 
 
 def test_another_image_engine_or_code_runs_it_again(engine: FakeEngine, tmp_path: Path) -> None:
     first = function(subject=SUBJECT)
     inherited.pytest_pyfunc_call(first)
-    passes(first)
+    record_pass(first)
 
     engine.image_id = "sha256:2"
-    assert not left_alone()
+    assert not is_skipped()
     engine.image_id, engine.number = "sha256:1", "23.0"
-    assert not left_alone()
+    assert not is_skipped()
     engine.number = "20.10"
-    assert left_alone()
+    assert is_skipped()
     (tmp_path / "images/spec.py").write_text("two")
     inherited._code.cache_clear()
-    assert not left_alone()
+    assert not is_skipped()
 
 
-def test_everything_is_run_where_that_is_asked_for(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_runs_every_test_again(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     first = function(subject=SUBJECT)
     inherited.pytest_pyfunc_call(first)
-    passes(first)
+    record_pass(first)
     monkeypatch.setenv("VERLJOB_TEST_AGAIN", "1")
 
-    assert not left_alone()
+    assert not is_skipped()
 
 
-def test_a_test_of_no_image_is_always_run(engine: FakeEngine) -> None:
+def test_test_without_an_image_always_runs(engine: FakeEngine) -> None:
     assert inherited.pytest_pyfunc_call(function()) is None
 
 
@@ -97,14 +97,14 @@ def report(*properties: tuple[str, str]) -> pytest.TestReport:
     return cast(pytest.TestReport, SimpleNamespace(when="call", user_properties=list(properties)))
 
 
-def test_passed_before_is_a_word_of_its_own() -> None:
+def test_passed_before_is_a_separate_outcome() -> None:
     before = report((counting.PASSED_BEFORE, "2026-11-22T00:00:00Z"))
 
     assert counting.pytest_report_teststatus(before) == ("passed before", "b", "PASSED BEFORE")
     assert counting.pytest_report_teststatus(report()) is None
 
 
-def test_what_passed_before_is_told_with_its_oldest_day() -> None:
+def test_summary_counts_passed_before_with_the_oldest_day() -> None:
     days = ["2026-11-22T00:00:00Z", "2026-11-20T00:00:00Z"]
     lines: list[str] = []
     stats = {counting.PASSED_BEFORE: [report((counting.PASSED_BEFORE, day)) for day in days]}
@@ -116,5 +116,5 @@ def test_what_passed_before_is_told_with_its_oldest_day() -> None:
     assert line.startswith("passed before: 2 tests on the same images by the same code, the first on 2026-11-20")
 
 
-def test_an_image_inherits_what_holds_for_all_its_platform_and_itself() -> None:
+def test_image_inherits_tests_for_all_images_its_platform_and_itself() -> None:
     assert Subject("verl.cpu:1", Catalog.read().variants["cpu-vllm"]).lineage == ("every", "cpu", "cpu-vllm")

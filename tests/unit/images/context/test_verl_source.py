@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from images.catalog.catalog import Catalog
-from images.catalog.compatibility import refuse_impossible
+from images.catalog.compatibility import check_variant
 from images.context import context, inputs, verl_source
 from images.context.dockerfile import parse
 from images.context.render import dockerfile
 from images.context.staging import Staging
 from images.errors import ImageError, Incompatible
 from images.host.digests import DigestCache
-from images.pins.locks import without
+from images.pins.locks import split
 from images.report.record import _verl
 
 CATALOG = Catalog.read()
@@ -167,7 +167,7 @@ def test_a_checkout_that_cannot_run_on_the_base_is_refused(checkout: Path) -> No
     variant, _ = verl_source.from_flags(CATALOG.variants["rocm6.2"], str(checkout), False, nothing)
 
     with pytest.raises(Incompatible, match=r"verl 0\.10\.0\.dev0 needs Python .*3\.10"):
-        refuse_impossible(variant)
+        check_variant(variant)
 
 
 @pytest.mark.parametrize("variant", ["rocm6.2", "cu130", "cpu", "cpu-vllm"])
@@ -200,8 +200,8 @@ def test_a_bump_of_verl_changes_only_verls_own_step(tmp_path: Path, monkeypatch:
 def test_a_package_and_the_header_are_removed_from_a_lock() -> None:
     of_verl = "verl==2 --hash=sha256:1 --hash=sha256:2\n"
 
-    assert without(f"# asked: verl==2\na==1\n{of_verl}verl-x==3\n", "verl") == ("a==1\nverl-x==3\n", of_verl)
-    assert without("a==1\n", "verl") == ("a==1\n", "")
+    assert split(f"# requested: verl==2\na==1\n{of_verl}verl-x==3\n", "verl") == ("a==1\nverl-x==3\n", of_verl)
+    assert split("a==1\n", "verl") == ("a==1\n", "")
 
 
 def test_provenance_has_verls_source_as_one_dependency(checkout: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_the_start_script_sources_the_file_by_which_pyxis_starts_a_container(tmp
 
 
 def test_a_failed_mksquashfs_is_reported_with_its_output(image: Image, tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match=r"mksquashfs.*ended with 1(?s:.)*Could not create destination file"):
+    with pytest.raises(CommandFailed, match=r"mksquashfs.*exited with 1(?s:.)*Could not create destination file"):
         squashfs.make(image, tmp_path / "no/such/place")
 
 

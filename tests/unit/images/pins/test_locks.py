@@ -1,4 +1,4 @@
-"""Locks are resolved for the image's Python; uv is an executable that answers with what it is told to."""
+"""Lock files: resolution for the image's Python, names, marks; uv is a fake executable."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ name = "antlr4-python3-runtime"
 version = "4.9.3"
 sdist = { hashes = { sha256 = "c3" } }
 """
-OF_THE_BASE = {"nvidia-cudnn-cu13": "9.19.0", "torch": "2.5.0", "triton": "3.1.0", "vllm": "0.6.3"}
+BASE_PACKAGES = {"nvidia-cudnn-cu13": "9.19.0", "torch": "2.5.0", "triton": "3.1.0", "vllm": "0.6.3"}
 
 
 @pytest.fixture
 def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A uv that keeps its arguments and inputs of each call in a folder of its own."""
+    """A uv that keeps arguments and inputs of each call in a separate folder."""
     others = "".join(
         f'[[packages]]\nname = "{name}"\nversion = "{version}"\nsdist.hashes.sha256 = "d4"\n'
-        for name, version in OF_THE_BASE.items()
+        for name, version in BASE_PACKAGES.items()
     )
     (tmp_path / "resolved").write_text(RESOLVED + others)
     script = tmp_path / "uv"
@@ -51,14 +51,14 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_lock_leaves_out_what_the_base_brings_or_the_build_replaces(uv: Path, tmp_path: Path) -> None:
+def test_lock_omits_packages_of_the_base_and_replaced_ones(uv: Path, tmp_path: Path) -> None:
     path = locks.write(CATALOG.variants["rocm6.2"], tmp_path)
 
     names = [line.split("==")[0] for line in path.read_text().splitlines() if not line.startswith("#")]
     assert names == ["aiohttp", "antlr4-python3-runtime"]
 
 
-def test_a_line_has_the_hashes_of_the_wheels_that_fit_else_of_the_source_and_a_mark(uv: Path, tmp_path: Path) -> None:
+def test_line_has_hashes_of_wheels_or_of_the_source_with_a_mark(uv: Path, tmp_path: Path) -> None:
     lines = locks.write(CATALOG.variants["rocm6.2"], tmp_path).read_text().splitlines()
 
     assert "aiohttp==3.14.5 --hash=sha256:a1 --hash=sha256:b2" in lines
@@ -66,8 +66,8 @@ def test_a_line_has_the_hashes_of_the_wheels_that_fit_else_of_the_source_and_a_m
     assert locks.SDIST == guard.SDIST
 
 
-def test_of_all_locks_one_package_alone_has_no_wheel() -> None:
-    # The guard takes nothing else from an index but wheels: a line that lacks the mark ends the build.
+def test_only_one_package_of_all_locks_has_no_wheel() -> None:
+    # The guard installs only wheels from an index: a source without the mark ends the build.
     lines = [line for path in locks.LOCKS.glob("*.txt") for line in path.read_text().splitlines()]
     marked = {line for line in lines if not line.startswith("#") and "#" in line}
 
@@ -75,7 +75,7 @@ def test_of_all_locks_one_package_alone_has_no_wheel() -> None:
     assert all(line.endswith(f"  {guard.SDIST}") for line in marked)
 
 
-def test_a_lock_is_resolved_for_the_images_python_with_what_its_base_needs(uv: Path, tmp_path: Path) -> None:
+def test_lock_is_resolved_for_the_images_python_and_its_base(uv: Path, tmp_path: Path) -> None:
     locks.write(CATALOG.variants["rocm6.2"], tmp_path)
 
     first, second = uv / "call0", uv / "call1"
@@ -85,13 +85,13 @@ def test_a_lock_is_resolved_for_the_images_python_with_what_its_base_needs(uv: P
     assert "aiohttp==3.14.5" in (second / "constraints.txt").read_text()
 
 
-def test_a_lock_for_aarch64_is_resolved_for_it(uv: Path, tmp_path: Path) -> None:
+def test_lock_for_aarch64_is_resolved_for_aarch64(uv: Path, tmp_path: Path) -> None:
     locks.write(CATALOG.variants["cpu-aarch64"], tmp_path)
 
     assert "--python-platform aarch64-manylinux_2_36" in (uv / "call0/argv").read_text()
 
 
-def test_a_cuda_engine_of_the_base_has_a_say_and_a_rocm_one_has_not(uv: Path, tmp_path: Path) -> None:
+def test_engine_of_a_cuda_base_is_resolved_with_the_lock_but_not_of_a_rocm_base(uv: Path, tmp_path: Path) -> None:
     locks.write(CATALOG.variants["cu130"], tmp_path)
     locks.write(CATALOG.variants["rocm7.14"], tmp_path)
 
@@ -99,13 +99,13 @@ def test_a_cuda_engine_of_the_base_has_a_say_and_a_rocm_one_has_not(uv: Path, tm
     assert "vllm" not in (uv / "call2/in.txt").read_text()
 
 
-def test_an_override_of_the_catalog_reaches_the_resolver(uv: Path, tmp_path: Path) -> None:
+def test_override_of_the_catalog_reaches_the_resolver(uv: Path, tmp_path: Path) -> None:
     locks.write(CATALOG.variants["cpu-vllm"], tmp_path)
 
     assert "transformers==5.19.0" in (uv / "call0/overrides.txt").read_text().split()
 
 
-def test_cells_with_the_same_inputs_share_a_lock_and_others_do_not() -> None:
+def test_only_variants_with_the_same_inputs_share_a_lock() -> None:
     variant = CATALOG.variants["rocm6.2"]
 
     assert locks.path(CATALOG.variants["rocm6.2-gfx942"]) == locks.path(variant)
@@ -120,7 +120,7 @@ def test_cells_with_the_same_inputs_share_a_lock_and_others_do_not() -> None:
         assert locks.path(changed) != locks.path(variant)
 
 
-def test_locking_all_resolves_each_once_and_removes_those_of_no_variant(uv: Path, tmp_path: Path) -> None:
+def test_write_all_resolves_each_lock_once_and_removes_stale_ones(uv: Path, tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     folder.mkdir()
     (folder / "old.txt").touch()
@@ -132,7 +132,7 @@ def test_locking_all_resolves_each_once_and_removes_those_of_no_variant(uv: Path
     assert len([*tmp_path.glob("call*")]) == 2
 
 
-def test_uv_beside_this_python_is_found_without_a_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_uv_beside_this_python_is_found_without_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shutil.copy("/bin/false", tmp_path / "uv")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
@@ -141,7 +141,7 @@ def test_uv_beside_this_python_is_found_without_a_path(monkeypatch: pytest.Monke
         locks.write(CATALOG.variants["cpu"], tmp_path)
 
 
-def test_without_uv_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_uv_names_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
 

@@ -1,4 +1,4 @@
-"""torch comes without CUDA, or not at all. pip is an executable that answers as the real one."""
+"""torch wheels: CPU builds only, and only the pinned bytes; pip is a fake executable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUDA = [*CPU, 'nvidia-cudnn-cu13==9.19.0.56; platform_system == "Linux"', 'trito
 
 @pytest.fixture(autouse=True)
 def no_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wheels of these tests have the names of real ones."""
+    """Ignore the real pins: wheels of these tests have real names."""
     (tmp_path / "pins.txt").touch()
     monkeypatch.setattr(torch_wheels, "TORCH_PINS", tmp_path / "pins.txt")
 
@@ -33,17 +33,17 @@ def torch(folder: Path, requires: list[str], version: str = "2.13.0", python: st
         "Metadata-Version: 2.4",
         "Name: torch",
         f"Version: {version}",
-        *(f"Requires-Dist: {each}" for each in requires),
+        *(f"Requires-Dist: {requirement}" for requirement in requires),
     ]
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"torch-{version}.dist-info/METADATA", "\n".join(lines) + "\n")
     return path
 
 
-def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: list[str], *, pytorch_answers: bool) -> Path:
-    """A python whose pip would take a torch with these requirements, and which notes how it is called."""
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: list[str], *, pytorch_answers: bool) -> Path:
+    """A python that logs its calls and whose pip chooses a torch with these requirements."""
     report = tmp_path / "report.json"
-    report.write_text(json.dumps({"install": [{"metadata": {"requires_dist": finds}}]}))
+    report.write_text(json.dumps({"install": [{"metadata": {"requires_dist": choice}}]}))
     offered = torch(tmp_path / "index", CPU, "2.13.0+cpu")
     script = tmp_path / "python"
     script.write_text(
@@ -59,7 +59,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: list[str], *, py
     return tmp_path / "calls"
 
 
-def test_a_cpu_build_that_pip_finds_by_itself_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_build_chosen_by_pip_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
 
     found = torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache")
@@ -69,9 +69,7 @@ def test_a_cpu_build_that_pip_finds_by_itself_is_taken(tmp_path: Path, monkeypat
     assert "--python-version 3.11" in calls.read_text()
 
 
-def test_where_pip_finds_the_cuda_build_pytorchs_index_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pytorchs_index_is_used_if_pip_chooses_the_cuda_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(tmp_path, monkeypatch, CUDA, pytorch_answers=True)
 
     torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache")
@@ -80,7 +78,7 @@ def test_where_pip_finds_the_cuda_build_pytorchs_index_is_asked(
     assert f"--index-url {torch_wheels.PYTORCH_CPU_INDEX}" in download
 
 
-def test_a_password_in_an_index_reaches_pip_and_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_of_an_index_reaches_pip_but_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
     site = Site(pip_index="https://me:secret@index/simple", ca=Path("/ca.pem"))
 
@@ -90,14 +88,14 @@ def test_a_password_in_an_index_reaches_pip_and_no_argument(tmp_path: Path, monk
     assert (tmp_path / "environment").read_text().split() == ["https://me:secret@index/simple", "/ca.pem"]
 
 
-def test_the_cuda_build_is_never_taken_for_want_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_build_is_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip(tmp_path, monkeypatch, CUDA, pytorch_answers=False)
 
     with pytest.raises(TorchUnavailable, match="--wheelhouse DIR"):
         torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache")
 
 
-def test_a_wheel_that_was_fetched_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_wheel_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
     fetched = torch(tmp_path / "cache", CPU)
 
@@ -105,30 +103,30 @@ def test_a_wheel_that_was_fetched_is_not_fetched_again(tmp_path: Path, monkeypat
     assert not calls.exists()
 
 
-def test_a_wheelhouse_is_all_that_is_looked_at_when_it_is_named(tmp_path: Path) -> None:
-    wanted = torch(tmp_path / "house", CPU)
+def test_named_wheelhouse_is_the_only_source(tmp_path: Path) -> None:
+    wheel = torch(tmp_path / "house", CPU)
 
-    assert torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache", wheelhouse=tmp_path / "house") == wanted
+    assert torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache", wheelhouse=tmp_path / "house") == wheel
 
 
 @pytest.mark.parametrize(
-    ("requires", "version", "python", "told"),
+    ("requires", "version", "python", "message"),
     [
         (CUDA, "2.13.0", "cp311", "without CUDA requirements"),
         (CPU, "2.12.0", "cp311", "it has torch-2.12.0-cp311"),
         (CPU, "2.13.0", "cp312", "it has torch-2.13.0-cp312"),
     ],
 )
-def test_a_wheelhouse_without_the_right_torch_is_told_what_it_has(
-    tmp_path: Path, requires: list[str], version: str, python: str, told: str
+def test_error_lists_the_wheels_of_a_wheelhouse_without_the_right_torch(
+    tmp_path: Path, requires: list[str], version: str, python: str, message: str
 ) -> None:
     torch(tmp_path / "house", requires, version, python)
 
-    with pytest.raises(TorchUnavailable, match=told.replace(".", r"\.")):
+    with pytest.raises(TorchUnavailable, match=message.replace(".", r"\.")):
         torch_wheels.from_wheelhouse("2.13.0", "3.11", tmp_path / "house")
 
 
-def test_another_file_of_the_pinned_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_file_with_a_pinned_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = torch(tmp_path, CPU, "2.13.0+cpu")
     pins = tmp_path / "wheels.txt"
     monkeypatch.setattr(torch_wheels, "TORCH_PINS", pins)
@@ -137,17 +135,15 @@ def test_another_file_of_the_pinned_name_is_refused(tmp_path: Path, monkeypatch:
     assert torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path, tmp_path) == wheel
 
     pins.write_text(f"{64 * '0'}  {wheel.name}\n")
-    with pytest.raises(TorchUnavailable, match="it is another file of this name"):
+    with pytest.raises(TorchUnavailable, match="for a file of this name"):
         torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path, tmp_path)
 
 
-def test_a_pin_is_what_the_index_says_and_takes_the_place_of_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_update_replaces_a_pin_by_the_digest_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
     url = "https://i/torch-2.13.0%2Bcpu-cp311-cp311-manylinux_2_28_x86_64.whl"
-    found = {"metadata": {}, "download_info": {"url": url, "archive_info": {"hashes": {"sha256": "new"}}}}
-    (tmp_path / "report.json").write_text(json.dumps({"install": [found]}))
+    choice = {"metadata": {}, "download_info": {"url": url, "archive_info": {"hashes": {"sha256": "new"}}}}
+    (tmp_path / "report.json").write_text(json.dumps({"install": [choice]}))
     pins = tmp_path / "wheels.txt"
     pins.write_text(
         "old  torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl\nkept  torch-2.12.0-cp311-cp311-linux_x86_64.whl\n"
@@ -161,10 +157,10 @@ def test_a_pin_is_what_the_index_says_and_takes_the_place_of_the_old_one(
     ]
 
 
-def test_a_download_of_other_bytes_is_refused_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_of_other_bytes_is_refused_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip(tmp_path, monkeypatch, CPU, pytorch_answers=False)
     torch_wheels.TORCH_PINS.write_text(f"{64 * '0'}  torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl\n")
 
     for _ in range(2):
-        with pytest.raises(TorchUnavailable, match="it is another file of this name"):
+        with pytest.raises(TorchUnavailable, match="for a file of this name"):
             torch_wheels.torch_cpu("2.13.0", "3.11", tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""The SPDX document of an image: what it says, that it comes back, and that a broken one is refused."""
+"""SPDX document of an image: its content, a round trip, and refusal of an invalid one."""
 
 from __future__ import annotations
 
@@ -27,55 +27,55 @@ def document(**changed: object) -> bytes:
     return json.dumps({**json.loads(sbom.document(NAME, DIGEST, CREATED, PACKAGES)), **changed}).encode()
 
 
-def test_it_is_about_the_image_by_digest_and_contains_every_package() -> None:
-    told = json.loads(document())
+def test_document_names_the_digest_and_every_package() -> None:
+    spdx = json.loads(document())
 
-    image, *parts = told["packages"]
-    assert told["spdxVersion"] == "SPDX-2.3"
-    assert told["creationInfo"]["created"] == "2026-11-21T12:00:01Z"
+    image, *parts = spdx["packages"]
+    assert spdx["spdxVersion"] == "SPDX-2.3"
+    assert spdx["creationInfo"]["created"] == "2026-11-21T12:00:01Z"
     assert image["checksums"] == [{"algorithm": "SHA256", "checksumValue": "ab" * 32}]
     assert image["externalRefs"][0]["referenceLocator"].startswith(f"pkg:oci/verl.cpu@sha256%3A{'ab' * 32}?")
-    relations = {(each["spdxElementId"], each["relationshipType"]) for each in told["relationships"]}
+    relations = {(each["spdxElementId"], each["relationshipType"]) for each in spdx["relationships"]}
     assert relations == {("SPDXRef-DOCUMENT", "DESCRIBES"), ("SPDXRef-image", "CONTAINS")}
     assert sorted(each["name"] for each in parts) == ["attrs", "attrs", "libstdc++6", "odd"]
 
 
-def test_a_licence_is_stated_where_spdx_knows_it() -> None:
+def test_licence_known_to_spdx_is_declared() -> None:
     declared = [each.get("licenseDeclared", "NOASSERTION") for each in json.loads(document())["packages"][1:]]
 
     assert declared == ["NOASSERTION", "MIT OR Apache-2.0", "MIT", "NOASSERTION"]
 
 
-def test_what_is_written_is_what_is_read() -> None:
+def test_read_returns_what_document_wrote() -> None:
     digest, packages = sbom.read(document())
 
     assert digest == DIGEST
     assert {each.key for each in packages} == {each.key for each in PACKAGES}
 
 
-def test_the_same_image_gives_the_same_bytes() -> None:
+def test_same_image_gives_the_same_bytes() -> None:
     assert document() == document()
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
-        (b"not json", "no SPDX document"),
-        (b"[]", "no SPDX document"),
-        (b"{}", "no SPDX document"),
-        (document(packages=[]), "breaks SPDX's rules|does not say by its digest"),
+        (b"not json", "not a valid SPDX document"),
+        (b"[]", "not a valid SPDX document"),
+        (b"{}", "not a valid SPDX document"),
+        (document(packages=[]), "breaks SPDX's rules|does not give the digest"),
         (document(dataLicense="mine"), "breaks SPDX's rules"),
-        (document(packages=json.loads(document())["packages"][1:], relationships=[]), "SPDX's rules|by its digest"),
+        (document(packages=json.loads(document())["packages"][1:], relationships=[]), "'s rules|not give the digest"),
     ],
 )
-def test_a_broken_document_is_refused(content: bytes, told: str) -> None:
-    with pytest.raises(NotTrusted, match=told):
+def test_invalid_document_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(NotTrusted, match=message):
         sbom.read(content)
 
 
-def test_what_is_stated_in_two_registries_lies_in_two_files(tmp_path: Path) -> None:
+def test_statements_for_two_registries_are_two_files(tmp_path: Path) -> None:
     names = ("a.example:5000/team/verl.cpu", "b.example/team/verl.cpu")
 
-    paths = [path for name in names for path in attest._files({SBOM: name.encode()}, name, DIGEST, tmp_path)]
+    paths = [path for name in names for path in attest._write_files({SBOM: name.encode()}, name, DIGEST, tmp_path)]
 
     assert [path.read_text() for path in paths] == list(names)

@@ -1,13 +1,11 @@
-"""Signing with real keys, on a registry in memory; cosign is a stand-in that notes how it is called.
+"""Signatures with real keys in a registry in memory; cosign is a stand-in that logs its calls.
 
-What Debian's cosign 2.5.0 and 3.1.1 left in a real registry when `sign` called them is in recorded/cosign; both also
-verified what openssl had signed.
+recorded/cosign has what `cosign sign` of Debian's 2.5.0 and 3.1.1 left in a real registry.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ COSIGNS = RECORDED / "cosign"
 
 @pytest.fixture(scope="module", params=["EC", "RSA"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A private and a public key, as openssl and cosign know them."""
+    """A private and a public key in PEM."""
     return make(tmp_path_factory.mktemp("keys"), request.param)
 
 
@@ -42,22 +40,20 @@ def make(folder: Path, kind: str = "EC", *cipher: str) -> tuple[Path, Path]:
 
 @pytest.fixture
 def subject(repository: Repository) -> Manifest:
-    return referrers.image(repository, "1")
+    return referrers.find_image(repository, "1")
 
 
-def test_what_a_key_signed_its_public_half_confirms(
-    repository: Repository, subject: Manifest, pair: tuple[Path, Path]
-) -> None:
+def test_public_key_confirms_a_signature(repository: Repository, subject: Manifest, pair: tuple[Path, Path]) -> None:
     private, public = pair
-    assert signing.told(repository, subject, None, STATED) == "not signed"
+    assert signing.check(repository, subject, None, STATED) == "not signed"
 
     signing.sign(repository, subject, private, STATED)
 
-    assert signing.told(repository, subject, public, STATED) == f"signed by the owner of {public}"
-    assert signing.told(repository, subject, None, STATED) == "signed, by whom was not asked"
+    assert signing.check(repository, subject, public, STATED) == f"signed by the owner of {public}"
+    assert signing.check(repository, subject, None, STATED) == "signed, key not checked"
 
 
-def test_to_sign_the_same_again_sends_nothing(
+def test_signing_again_sends_nothing(
     server: FakeRegistry, repository: Repository, subject: Manifest, pair: tuple[Path, Path]
 ) -> None:
     signing.sign(repository, subject, pair[0], STATED)
@@ -67,7 +63,7 @@ def test_to_sign_the_same_again_sends_nothing(
     assert [each for each in server.asked if not each.startswith(("GET", "HEAD"))] == []
 
 
-def test_a_key_with_a_password_has_it_from_the_environment(
+def test_password_of_a_key_is_read_from_the_environment(
     repository: Repository, subject: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private, public = make(tmp_path, "EC", "-aes-256-cbc", "-pass", "pass:hunter2")
@@ -75,20 +71,20 @@ def test_a_key_with_a_password_has_it_from_the_environment(
 
     signing.sign(repository, subject, private, STATED)
 
-    assert signing.told(repository, subject, public, STATED).startswith("signed")
+    assert signing.check(repository, subject, public, STATED).startswith("signed")
 
 
-def test_another_key_did_not_sign(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
+def test_another_key_does_not_confirm(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     private, _ = make(tmp_path)
     _, other = make(tmp_path / "other")
     signing.sign(repository, subject, private, STATED)
 
-    with pytest.raises(NotTrusted, match=f"has no signature of {other}; `invoke push --key` signs"):
-        signing.told(repository, subject, other, STATED)
+    with pytest.raises(NotTrusted, match=f"has no signature of {other}; sign with `invoke push --key`"):
+        signing.check(repository, subject, other, STATED)
 
 
-def test_two_keys_may_sign_the_same_statements(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
+def test_two_keys_sign_the_same_statements(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
     pairs = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -96,92 +92,131 @@ def test_two_keys_may_sign_the_same_statements(repository: Repository, subject: 
         signing.sign(repository, subject, pairs[-1][0], STATED)
 
     for _, public in pairs:
-        assert signing.told(repository, subject, public, STATED).startswith("signed")
+        assert signing.check(repository, subject, public, STATED).startswith("signed")
 
 
-def test_statements_that_were_exchanged_after_signing_are_refused(
+def test_statements_replaced_after_signing_are_refused(
     repository: Repository, subject: Manifest, pair: tuple[Path, Path]
 ) -> None:
     signing.sign(repository, subject, pair[0], STATED)
 
-    with pytest.raises(NotTrusted, match="for other statements than those that are attached"):
-        signing.told(repository, subject, pair[1], {**STATED, SBOM: b"{3}"})
+    with pytest.raises(NotTrusted, match="for other statements than the attached ones"):
+        signing.check(repository, subject, pair[1], {**STATED, SBOM: b"{3}"})
 
 
-def test_a_signature_of_another_image_is_refused(
+def test_signature_of_another_image_is_refused(
     server: FakeRegistry, repository: Repository, subject: Manifest, pair: tuple[Path, Path]
 ) -> None:
     signing.sign(repository, subject, pair[0], STATED)
     other = server.keep("other", SUBJECT + b" ", DOCKER_MANIFEST)
-    theirs = {**attachments_of(repository, subject), "subject": {"digest": other}}
+    theirs = {**signature_manifest(repository, subject), "subject": {"digest": other}}
     repository.put_manifest(referrers.tag(other, SIGNATURE), theirs)
 
     with pytest.raises(NotTrusted, match="is for another image"):
-        signing.told(repository, referrers.image(repository, "other"), pair[1], STATED)
+        signing.check(repository, referrers.find_image(repository, "other"), pair[1], STATED)
 
 
-def attachments_of(repository: Repository, subject: Manifest) -> dict[str, object]:
+def signature_manifest(repository: Repository, subject: Manifest) -> dict[str, object]:
     kept = repository.manifest(referrers.tag(subject.digest, SIGNATURE))
     assert kept
-    return kept.parts
+    return kept.parsed
 
 
-@pytest.mark.parametrize("notes", [{}, {signing.ANNOTATION: "bm90aGluZw=="}])
-def test_a_payload_that_nobody_signed_is_none(
-    repository: Repository, subject: Manifest, pair: tuple[Path, Path], notes: dict[str, str]
+@pytest.mark.parametrize("annotations", [{}, {signing.ANNOTATION: "bm90aGluZw=="}])
+def test_unsigned_payload_is_ignored(
+    repository: Repository, subject: Manifest, pair: tuple[Path, Path], annotations: dict[str, str]
 ) -> None:
-    referrers.attach(repository, subject, SIGNATURE, b"{}", notes=notes)
+    referrers.attach(repository, subject, SIGNATURE, b"{}", annotations=annotations)
 
     with pytest.raises(NotTrusted, match="has no signature of"):
-        signing.told(repository, subject, pair[1], STATED)
+        signing.check(repository, subject, pair[1], STATED)
 
 
-def test_a_file_that_is_no_key_is_said(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
-    for act in (signing.sign, signing.told):
+def test_file_that_is_no_key_fails(repository: Repository, subject: Manifest, tmp_path: Path) -> None:
+    for act in (signing.sign, signing.check):
         with pytest.raises(CommandFailed, match="openssl pkey"):
             act(repository, subject, tmp_path / "none", STATED)
 
 
 @pytest.mark.parametrize("version", ["2.5.0", "3.1.1"])
-def test_what_a_real_cosign_signed_its_key_confirms(server: FakeRegistry, repository: Repository, version: str) -> None:
+def test_signature_of_a_real_cosign_is_confirmed(server: FakeRegistry, repository: Repository, version: str) -> None:
     server.keep("image", (COSIGNS / "image.json").read_bytes(), DOCKER_MANIFEST)
-    image = referrers.image(repository, "image")
+    image = referrers.find_image(repository, "image")
     server.keep(referrers.tag(image.digest, SIGNATURE), (COSIGNS / f"{version}.json").read_bytes(), OCI_MANIFEST)
     payload = (COSIGNS / f"{version}.payload").read_bytes()
     server.blobs[client.digest_of(payload)] = payload
     stated = {SBOM: b"{}", PROVENANCE: b"[]"}
 
-    assert signing.told(repository, image, COSIGNS / "key.pub", stated).startswith("signed by the owner of")
+    assert signing.check(repository, image, COSIGNS / "key.pub", stated).startswith("signed by the owner of")
     with pytest.raises(NotTrusted, match="for other statements"):
-        signing.told(repository, image, COSIGNS / "key.pub", STATED)
+        signing.check(repository, image, COSIGNS / "key.pub", STATED)
+
+
+@pytest.fixture
+def cosign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for cosign 2 that computes with openssl, and the log of its calls; its key is the PEM file beside it.
+
+    tests/image/test_cosign.py has the real ones.
+    """
+    make(tmp_path)
+    (tmp_path / "cosign.key").write_text("-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n")
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "cosign"
+    script.write_text(COSIGN.format(folder=tmp_path))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    return tmp_path
+
+
+COSIGN = """#!/bin/sh
+cd {folder}
+[ "$2" != --help ] || exec cat help
+echo "$*" >> calls
+case $1 in
+    public-key) exec cat key.pub ;;
+    sign-blob) for payload; do :; done; openssl dgst -sha256 -sign key.pem "$payload" | base64 -w 0 ;;
+esac
+"""
 
 
 @pytest.mark.parametrize(
-    ("told", "more"),
+    ("help_text", "flags"),
     [
         ("--tlog-upload=true:", []),
         ("--use-signing-config=true:", ["--use-signing-config=false", "--new-bundle-format=false"]),
     ],
     ids=["cosign 2", "cosign 3"],
 )
-def test_a_key_of_cosigns_is_left_to_cosign(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, more: list[str]
+def test_key_of_cosign_signs_through_cosign_and_only_once(
+    server: FakeRegistry, repository: Repository, cosign: Path, help_text: str, flags: list[str]
 ) -> None:
-    subject = referrers.image(repository, "1")
-    key, cosign = tmp_path / "cosign.key", tmp_path / "cosign"
-    key.write_text("-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n")
-    cosign.write_text(f'#!/bin/sh\n[ "$2" != --help ] || exec echo "{told}"\necho "$*" > {tmp_path}/said\n')
-    cosign.chmod(cosign.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    subject = referrers.find_image(repository, "1")
+    (cosign / "help").write_text(help_text)
 
-    with pytest.raises(ImageError, match=r"cosign left no signature at .*\.sig; cosign 2.5 and 3.1 do"):
-        signing.sign(repository, subject, key, STATED)
-    signing.sign(repository, subject, make(tmp_path)[0], STATED)  # now there is one
-    signing.sign(repository, subject, key, STATED)
+    signing.sign(repository, subject, cosign / "cosign.key", STATED)
+    server.asked.clear()
+    signing.sign(repository, subject, cosign / "cosign.key", STATED)
 
-    said = (tmp_path / "said").read_text().split()
-    assert said[:3] == ["sign", "--key", str(key)]
-    assert said[-1] == f"{repository.name}@{subject.digest}"
-    assert f"sbom={client.digest_of(b'{1}')}" in said
-    assert "--tlog-upload=false" in said
-    assert [word for word in said if "config" in word or "bundle" in word] == more
+    assert [each for each in server.asked if not each.startswith(("GET", "HEAD"))] == []
+    assert signing.check(repository, subject, cosign / "key.pub", STATED).startswith("signed by the owner of")
+    (argv,) = [line.split() for line in (cosign / "calls").read_text().splitlines() if line.startswith("sign-blob")]
+    assert argv[:-1] == ["sign-blob", "--yes", "--tlog-upload=false", *flags, "--key", str(cosign / "cosign.key")]
+
+
+def test_key_of_cosign_without_cosign_fails_and_names_the_package(
+    repository: Repository, subject: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cosign.key").write_text("-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ImageError, match=r"not on PATH: install cosign 2.5 or newer \(`apt-get install cosign`"):
+        signing.sign(repository, subject, tmp_path / "cosign.key", STATED)
+
+
+@pytest.mark.parametrize(("version", "name"), [("2.5.0", "sb2"), ("3.1.1", "sb3")])
+def test_payload_is_the_one_that_cosign_signs(version: str, name: str) -> None:
+    digest = client.digest_of((COSIGNS / "image.json").read_bytes())
+
+    payload = signing._payload(f"127.0.0.1:5999/lead/{name}", digest, {SBOM: b"{}", PROVENANCE: b"[]"})
+
+    assert payload == (COSIGNS / f"{version}.payload").read_bytes()

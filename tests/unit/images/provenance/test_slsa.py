@@ -1,4 +1,4 @@
-"""What a build records, and the statement that is made of it."""
+"""Record of a build, and the SLSA statement made from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BASE = Inspected(
 
 @pytest.fixture
 def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
-    """Of the variant that has a source of its own, with a site whose URLs hold passwords."""
+    """Predicate of a variant with a git source, built with a site whose URLs hold passwords."""
     monkeypatch.setattr(record, "daemon_version", lambda: {"Version": "20.10.24"})
     monkeypatch.setattr(context, "STAGED", tmp_path)
     variant = Catalog.read().variants["rocm6.2"]
@@ -46,15 +46,15 @@ def predicate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, obje
     return record.predicate(plan, record.dependencies(plan), record.now())
 
 
-def test_a_build_records_all_that_the_image_was_made_of(predicate: dict[str, object]) -> None:
+def test_statement_names_all_inputs_of_the_build(predicate: dict[str, object]) -> None:
     content = slsa.statement(predicate, NAME, DIGEST)
-    told = json.loads(content)
-    definition, details = told["predicate"]["buildDefinition"], told["predicate"]["runDetails"]
+    stated = json.loads(content)
+    definition, details = stated["predicate"]["buildDefinition"], stated["predicate"]["runDetails"]
     parts = {each["name"]: each for each in definition["resolvedDependencies"]}
 
-    assert told["_type"] == "https://in-toto.io/Statement/v1"
-    assert told["subject"] == [{"name": NAME, "digest": {"sha256": "ab" * 32}}]
-    assert told["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert stated["_type"] == "https://in-toto.io/Statement/v1"
+    assert stated["subject"] == [{"name": NAME, "digest": {"sha256": "ab" * 32}}]
+    assert stated["predicateType"] == "https://slsa.dev/provenance/v1"
     assert definition["externalParameters"]["variant"] == "rocm6.2"
     assert parts["base"]["digest"] == {"sha256": "2" * 64}
     assert parts["base"]["annotations"]["layers"] == ["sha256:" + "3" * 64]
@@ -65,14 +65,14 @@ def test_a_build_records_all_that_the_image_was_made_of(predicate: dict[str, obj
     assert b"hunter2" not in content
 
 
-def test_what_is_written_is_what_is_read(predicate: dict[str, object]) -> None:
+def test_read_returns_what_statement_wrote(predicate: dict[str, object]) -> None:
     subjects, read = slsa.read(slsa.statement(predicate, NAME, DIGEST))
 
     assert subjects == [DIGEST]
     assert read == json.loads(json.dumps(predicate))
 
 
-def test_the_first_record_of_an_image_stays(tmp_path: Path) -> None:
+def test_first_record_of_an_image_is_kept(tmp_path: Path) -> None:
     for number in (1, 2):
         record.write(DIGEST, {"number": number}, tmp_path)
 
@@ -80,39 +80,39 @@ def test_the_first_record_of_an_image_stays(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_an_image_of_another_checkout_has_no_record(tmp_path: Path) -> None:
+def test_image_of_another_checkout_has_no_record(tmp_path: Path) -> None:
     assert record.read(DIGEST, tmp_path) is None
 
 
 @pytest.mark.parametrize(
     "changed", [{"predicateType": "https://slsa.dev/provenance/v0.2"}, {"subject": []}, {"_type": "x"}]
 )
-def test_a_statement_of_another_kind_is_no_provenance(predicate: dict[str, object], changed: dict[str, object]) -> None:
-    told = json.loads(slsa.statement(predicate, NAME, DIGEST))
+def test_statement_of_another_type_is_refused(predicate: dict[str, object], changed: dict[str, object]) -> None:
+    stated = json.loads(slsa.statement(predicate, NAME, DIGEST))
 
     with pytest.raises(NotTrusted, match="the provenance is "):
-        slsa.read(json.dumps({**told, **changed}).encode())
+        slsa.read(json.dumps({**stated, **changed}).encode())
 
 
 @pytest.mark.parametrize("content", [b"not json", b"[]", b"{}", b'{"unknown": 1}'])
-def test_what_is_no_statement_is_refused(content: bytes) -> None:
-    with pytest.raises(NotTrusted, match="no in-toto statement"):
+def test_content_that_is_no_statement_is_refused(content: bytes) -> None:
+    with pytest.raises(NotTrusted, match="not an in-toto statement"):
         slsa.read(content)
 
 
-def test_another_builders_statement_is_not_ours(predicate: dict[str, object]) -> None:
-    told = json.loads(slsa.statement(predicate, NAME, DIGEST))
-    told["predicate"]["buildDefinition"]["buildType"] = "https://example.org/other"
+def test_statement_of_another_build_type_is_refused(predicate: dict[str, object]) -> None:
+    stated = json.loads(slsa.statement(predicate, NAME, DIGEST))
+    stated["predicate"]["buildDefinition"]["buildType"] = "https://example.org/other"
 
     with pytest.raises(NotTrusted, match=r"of https://example\.org/other, not a"):
-        slsa.read(json.dumps(told).encode())
+        slsa.read(json.dumps(stated).encode())
 
 
 @pytest.mark.usefixtures("predicate")
-def test_a_build_of_buildahs_says_so() -> None:
+def test_record_of_a_buildah_build_names_buildah() -> None:
     docker, variant = Engine("/usr/bin/docker", "20.10.24", False), Catalog.read().variants["rocm6.2"]
     plan = BuildPlan(variant, [], docker, "base:1", BASE, context.stage(variant, "base:1", {}), {}, {})
 
-    told = record.predicate(replace(plan, buildah=Buildah("1.28.2", 0)), [], record.now())
+    made = record.predicate(replace(plan, buildah=Buildah("1.28.2", 0)), [], record.now())
 
-    assert told["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}
+    assert made["runDetails"]["builder"]["version"] == {"buildah": "1.28.2", "engine": "20.10.24"}

@@ -1,4 +1,4 @@
-"""`invoke image.verify` on a registry in memory and an image of folders: whatever differs is said, and nothing else."""
+"""`invoke image.verify` with a registry in memory and an image of folders: each difference is reported."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def predicate() -> dict[str, Any]:
 
 
 @pytest.fixture
-def stated(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """State an image of ``FILES`` in the registry, with what of it is given otherwise; then what verify says."""
+def verify_image(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Attach statements of ``FILES`` in the registry, then verify an image that differs by the arguments."""
 
     def verify(
         *,
@@ -65,33 +65,33 @@ def stated(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch, request: pytes
         }
         with Repository(f"{server.host}/x") as repository:
             for kind in kinds:
-                referrers.attach(repository, referrers.image(repository, "1"), kind, contents[kind])
+                referrers.attach(repository, referrers.find_image(repository, "1"), kind, contents[kind])
         return provenance_verify.verify(f"{server.host}/x:1")
 
     return verify
 
 
-def test_an_image_that_is_what_is_stated_of_it_passes(stated: Callable[..., str], server: FakeRegistry) -> None:
-    assert stated() == (
-        f"{server.host}/x@{DIGEST}: 2 packages, all stated and no other; base and toolkit as stated; not signed"
+def test_image_that_matches_its_statements_passes(verify_image: Callable[..., str], server: FakeRegistry) -> None:
+    assert verify_image() == (
+        f"{server.host}/x@{DIGEST}: 2 packages, same as in the SBOM; base and toolkit as stated; not signed"
     )
 
 
-def test_a_package_that_is_not_stated_and_one_that_is_not_there_are_named(stated: Callable[..., str]) -> None:
+def test_unlisted_and_absent_packages_are_named(verify_image: Callable[..., str]) -> None:
     files = {**FILES, "opt/venv/ray-2.60.0.dist-info/METADATA": b"Name: ray\nVersion: 2.60.1\n"}
 
     with pytest.raises(NotTrusted) as refused:
-        stated(files=files)
+        verify_image(files=files)
 
-    assert "the SBOM states ray 2.60.0 in /opt/venv that the image does not have" in str(refused.value)
-    assert "the image has ray 2.60.1 in /opt/venv that the SBOM does not state" in str(refused.value)
+    assert "the SBOM lists ray 2.60.0 in /opt/venv, which the image does not have" in str(refused.value)
+    assert "the image has ray 2.60.1 in /opt/venv, which the SBOM does not list" in str(refused.value)
 
 
-def test_of_many_packages_a_few_are_named(stated: Callable[..., str]) -> None:
+def test_message_names_a_few_of_many_packages(verify_image: Callable[..., str]) -> None:
     more = {f"opt/{n}/p{n}.dist-info/METADATA": f"Name: p{n}\nVersion: 1\n".encode() for n in range(9)}
 
-    with pytest.raises(NotTrusted, match=r"has p0 1 in /opt/0, p1 1 in /opt/1, p2 1 in /opt/2 and 6 more that"):
-        stated(files={**FILES, **more})
+    with pytest.raises(NotTrusted, match=r"has p0 1 in /opt/0, p1 1 in /opt/1, p2 1 in /opt/2 and 6 more, which"):
+        verify_image(files={**FILES, **more})
 
 
 @pytest.mark.parametrize(
@@ -101,33 +101,35 @@ def test_of_many_packages_a_few_are_named(stated: Callable[..., str]) -> None:
         {path: content for path, content in FILES.items() if path != "opt/verljob/entrypoint.sh"},
     ],
 )
-def test_a_toolkit_that_is_not_the_stated_one_is_named(stated: Callable[..., str], files: dict[str, bytes]) -> None:
-    with pytest.raises(NotTrusted, match=r"not the stated toolkit: /opt/verljob/entrypoint\.sh"):
-        stated(files=files)
+def test_changed_or_missing_file_of_the_toolkit_is_named(
+    verify_image: Callable[..., str], files: dict[str, bytes]
+) -> None:
+    with pytest.raises(NotTrusted, match=r"files of the toolkit differ: /opt/verljob/entrypoint\.sh"):
+        verify_image(files=files)
 
 
 @pytest.mark.parametrize("name", ["extra.py", "verl_node/__pycache__/cli.cpython-311.pyc"])
-def test_a_file_more_in_the_toolkit_is_named(stated: Callable[..., str], name: str) -> None:
-    with pytest.raises(NotTrusted, match=f"not the stated toolkit: /opt/verljob/python/{name}"):
-        stated(files={**FILES, f"opt/verljob/python/{name}": b""})
+def test_extra_file_in_the_toolkit_is_named(verify_image: Callable[..., str], name: str) -> None:
+    with pytest.raises(NotTrusted, match=f"files of the toolkit differ: /opt/verljob/python/{name}"):
+        verify_image(files={**FILES, f"opt/verljob/python/{name}": b""})
 
 
-def test_another_base_is_said(stated: Callable[..., str]) -> None:
-    with pytest.raises(NotTrusted, match="does not stand on the stated base docker-image://debian"):
-        stated(layers=["sha256:other", "sha256:ours"])
+def test_another_base_fails(verify_image: Callable[..., str]) -> None:
+    with pytest.raises(NotTrusted, match="does not start with the layers of the stated base, docker-image://debian"):
+        verify_image(layers=["sha256:other", "sha256:ours"])
 
 
-def test_statements_about_another_image_are_refused(stated: Callable[..., str]) -> None:
+def test_statements_about_another_image_are_refused(verify_image: Callable[..., str]) -> None:
     with pytest.raises(NotTrusted, match=f"the SBOM is about sha256:{'0' * 64}; the provenance is about sha256:0"):
-        stated(about="sha256:" + "0" * 64)
+        verify_image(about="sha256:" + "0" * 64)
 
 
-def test_an_image_here_that_the_manifest_does_not_name_is_refused(stated: Callable[..., str]) -> None:
+def test_local_image_with_another_id_than_the_manifest_is_refused(verify_image: Callable[..., str]) -> None:
     with pytest.raises(NotTrusted, match="which its manifest does not name"):
-        stated(image_id="sha256:" + "d" * 64)
+        verify_image(image_id="sha256:" + "d" * 64)
 
 
-@pytest.mark.parametrize(("kinds", "lacks"), [((), "SBOM"), ((SBOM,), "provenance"), ((PROVENANCE,), "SBOM")])
-def test_what_is_not_attached_is_said(stated: Callable[..., str], kinds: Any, lacks: str) -> None:
-    with pytest.raises(NotTrusted, match=f"has no {lacks}; `invoke push` attaches it"):
-        stated(kinds=kinds)
+@pytest.mark.parametrize(("kinds", "missing"), [((), "SBOM"), ((SBOM,), "provenance"), ((PROVENANCE,), "SBOM")])
+def test_missing_statement_is_named(verify_image: Callable[..., str], kinds: Any, missing: str) -> None:
+    with pytest.raises(NotTrusted, match=f"has no {missing}; `invoke push` attaches it"):
+        verify_image(kinds=kinds)

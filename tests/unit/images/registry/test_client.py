@@ -1,4 +1,4 @@
-"""Asking a registry: with docker's logins, no byte twice, and no byte believed that its digest does not vouch for."""
+"""Client of a registry: docker's logins, digests, redirects, limits, and attachments that are not sent twice."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ def log_in(folder: Path, host: str) -> None:
         ("team/verl.cpu", "https://registry-1.docker.io/v2/team/verl.cpu/"),
     ],
 )
-def test_a_registry_is_reached_as_the_engine_reaches_it(name: str, url: str) -> None:
+def test_registry_url_follows_the_engine_settings(name: str, url: str) -> None:
     with Repository(name) as repository:
         assert repository.url == url
 
 
-def test_an_attachment_comes_back_and_a_second_time_nothing_is_sent(
-    server: FakeRegistry, repository: Repository
-) -> None:
-    subject = referrers.image(repository, "1")
+def test_attachment_is_returned_and_attaching_again_sends_nothing(server: FakeRegistry, repository: Repository) -> None:
+    subject = referrers.find_image(repository, "1")
     referrers.attach(repository, subject, SBOM, b"{1}")
     server.asked.clear()
     kept = referrers.attach(repository, subject, SBOM, b"{1}")
@@ -50,58 +48,56 @@ def test_an_attachment_comes_back_and_a_second_time_nothing_is_sent(
     assert [each for each in server.asked if not each.startswith(("GET", "HEAD"))] == []
     assert referrers.fetch(repository, subject, SBOM) == b"{1}"
     assert server.manifests[f"{subject.digest.replace(':', '-')}.sbom"] == (OCI_MANIFEST, kept.content)
-    assert kept.parts["subject"]["digest"] == subject.digest
-    assert kept.parts["layers"][0]["mediaType"] == "text/spdx+json"
+    assert kept.parsed["subject"]["digest"] == subject.digest
+    assert kept.parsed["layers"][0]["mediaType"] == "text/spdx+json"
 
 
-def test_an_attachment_takes_the_place_of_the_one_before(repository: Repository) -> None:
-    subject = referrers.image(repository, "1")
+def test_attachment_replaces_the_previous_one(repository: Repository) -> None:
+    subject = referrers.find_image(repository, "1")
     for content in (b"{1}", b"{2}"):
         referrers.attach(repository, subject, SBOM, content)
 
     assert referrers.fetch(repository, subject, SBOM) == b"{2}"
 
 
-def test_an_image_that_is_not_there_and_one_without_attachment_are_said(repository: Repository) -> None:
-    with pytest.raises(NotTrusted, match=r"verl\.cpu has no 2; `invoke push`"):
-        referrers.image(repository, "2")
+def test_missing_image_and_missing_attachment_fail(repository: Repository) -> None:
+    with pytest.raises(NotTrusted, match=r"verl\.cpu has no 2; push it with `invoke push`"):
+        referrers.find_image(repository, "2")
     with pytest.raises(NotTrusted, match=r"verl.cpu@sha256:[0-9a-f]{64} has no SBOM; `invoke push` attaches it"):
-        referrers.fetch(repository, referrers.image(repository, "1"), SBOM)
+        referrers.fetch(repository, referrers.find_image(repository, "1"), SBOM)
 
 
-def test_images_of_several_platforms_are_not_one_image(server: FakeRegistry, repository: Repository) -> None:
+def test_index_of_several_platforms_fails(server: FakeRegistry, repository: Repository) -> None:
     both = [{"digest": f"sha256:{arch}", "platform": {"architecture": arch}} for arch in ("amd64", "arm64")]
     server.keep("several", json.dumps({"manifests": both}).encode(), INDEXES[0])
 
-    with pytest.raises(NotTrusted, match="several platforms as several: name one by its digest"):
-        referrers.image(repository, "several")
+    with pytest.raises(NotTrusted, match="several platforms under several; pass the digest of one"):
+        referrers.find_image(repository, "several")
 
 
-def test_an_index_of_one_image_and_what_its_builder_attested_is_that_image(
-    server: FakeRegistry, repository: Repository
-) -> None:
-    one = {"digest": referrers.image(repository, "1").digest, "platform": {"architecture": "amd64"}}
-    attested = {"digest": "sha256:0", "platform": {"architecture": "unknown"}}
-    digest = server.keep("index", json.dumps({"manifests": [one, attested]}).encode(), INDEXES[0])
+def test_index_of_one_image_and_attestations_is_that_image(server: FakeRegistry, repository: Repository) -> None:
+    one = {"digest": referrers.find_image(repository, "1").digest, "platform": {"architecture": "amd64"}}
+    attestation = {"digest": "sha256:0", "platform": {"architecture": "unknown"}}
+    digest = server.keep("index", json.dumps({"manifests": [one, attestation]}).encode(), INDEXES[0])
 
-    subject = referrers.image(repository, "index")
+    subject = referrers.find_image(repository, "index")
 
     assert subject.digest == digest
-    assert referrers.ids(repository, subject) == {digest, "sha256:" + "c" * 64}
+    assert referrers.image_ids(repository, subject) == {digest, "sha256:" + "c" * 64}
 
 
-def test_an_attachment_that_was_made_for_another_image_is_refused(server: FakeRegistry, repository: Repository) -> None:
-    first = referrers.image(repository, "1")
+def test_attachment_of_another_image_is_refused(server: FakeRegistry, repository: Repository) -> None:
+    first = referrers.find_image(repository, "1")
     theirs = referrers.attach(repository, first, SBOM, b"{1}")
     other = server.keep("other", SUBJECT + b" ", DOCKER_MANIFEST)
     server.keep(referrers.tag(other, SBOM), theirs.content, OCI_MANIFEST)
 
     with pytest.raises(NotTrusted, match=f"is attached to another image, {first.digest}"):
-        referrers.fetch(repository, referrers.image(repository, "other"), SBOM)
+        referrers.fetch(repository, referrers.find_image(repository, "other"), SBOM)
 
 
-def test_an_attachment_of_another_kind_is_refused(server: FakeRegistry, repository: Repository) -> None:
-    subject = referrers.image(repository, "1")
+def test_attachment_of_another_kind_is_refused(server: FakeRegistry, repository: Repository) -> None:
+    subject = referrers.find_image(repository, "1")
     empty = json.dumps({"layers": [], "subject": {"digest": subject.digest}}).encode()
     server.keep(referrers.tag(subject.digest, SBOM), empty, OCI_MANIFEST)
 
@@ -109,32 +105,32 @@ def test_an_attachment_of_another_kind_is_refused(server: FakeRegistry, reposito
         referrers.fetch(repository, subject, SBOM)
 
 
-def test_bytes_of_another_digest_are_not_taken(server: FakeRegistry, repository: Repository) -> None:
-    subject = referrers.image(repository, "1")
-    layer = referrers.attach(repository, subject, SBOM, b"{1}").parts["layers"][0]["digest"]
+def test_bytes_with_another_digest_are_refused(server: FakeRegistry, repository: Repository) -> None:
+    subject = referrers.find_image(repository, "1")
+    layer = referrers.attach(repository, subject, SBOM, b"{1}").parsed["layers"][0]["digest"]
     server.blobs[layer] = b"{2}"
     server.manifests[subject.digest] = (DOCKER_MANIFEST, b"{}")
 
-    with pytest.raises(RegistryFailed, match="came with other bytes"):
+    with pytest.raises(RegistryFailed, match="sent other bytes for blob"):
         referrers.fetch(repository, subject, SBOM)
-    with pytest.raises(RegistryFailed, match="gave a manifest of digest"):
+    with pytest.raises(RegistryFailed, match="sent a manifest with digest"):
         repository.manifest(subject.digest)
 
 
 @pytest.mark.parametrize("kind", ["basic", "bearer"])
-def test_dockers_own_login_is_used(tmp_path: Path, kind: str) -> None:
+def test_login_of_docker_is_used(tmp_path: Path, kind: str) -> None:
     with running(login=kind) as server:
         server.keep("1", SUBJECT, DOCKER_MANIFEST)
         log_in(tmp_path, server.host)
         with Repository(f"{server.host}/x") as repository:
-            subject = referrers.image(repository, "1")
+            subject = referrers.find_image(repository, "1")
             referrers.attach(repository, subject, SBOM, b"{1}")
 
             assert referrers.fetch(repository, subject, SBOM) == b"{1}"
 
 
 @pytest.mark.parametrize("kind", ["basic", "bearer"])
-def test_without_a_login_the_fix_is_named(kind: str) -> None:
+def test_error_without_login_names_docker_login(kind: str) -> None:
     with (
         running(login=kind) as server,
         Repository(f"{server.host}/x") as repository,
@@ -143,14 +139,14 @@ def test_without_a_login_the_fix_is_named(kind: str) -> None:
         repository.manifest("1")
 
 
-def test_a_registry_that_is_not_there_does_not_answer() -> None:
+def test_unreachable_registry_fails() -> None:
     with Repository("127.0.0.1:1/x") as repository, pytest.raises(RegistryFailed, match="does not answer"):
         repository.manifest("1")
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.crt, and server.pem, with its key, for 127.0.0.2 and 127.0.0.3: what is no loopback name is asked over TLS."""
+    """ca.crt, and server.pem with the key, for 127.0.0.2 and 127.0.0.3, which the client reaches over TLS."""
     folder = tmp_path_factory.mktemp("certificates")
     names = "subjectAltName=IP:127.0.0.2,IP:127.0.0.3"
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
@@ -164,7 +160,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secure(
     certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., FakeRegistry]]:
-    """Start registries over TLS whose CA docker knows; the first is the one that there is a login for."""
+    """Start registries over TLS with a CA that docker has; docker has a login for the first one."""
     monkeypatch.setattr(client, "CERTIFICATES", tmp_path / "certs.d")
 
     with ExitStack() as stack:
@@ -181,129 +177,127 @@ def secure(
         yield start
 
 
-def manifest(server: FakeRegistry) -> str:
+def fetch_digest(server: FakeRegistry) -> str:
     with Repository(f"{server.host}/x") as repository:
-        return referrers.image(repository, "1").digest
+        return referrers.find_image(repository, "1").digest
 
 
-def test_a_token_service_on_another_host_over_https_gets_the_login(secure: Callable[..., FakeRegistry]) -> None:
-    asked, tokens = secure("bearer"), secure(address="127.0.0.3")
-    asked.challenge = f'Bearer realm="{tokens.url}/token",service="fake",scope="repository:x:pull"'
+def test_token_service_over_https_on_another_host_gets_the_login(secure: Callable[..., FakeRegistry]) -> None:
+    registry, tokens = secure("bearer"), secure(address="127.0.0.3")
+    registry.challenge = f'Bearer realm="{tokens.url}/token",service="fake",scope="repository:x:pull"'
 
-    assert manifest(asked).startswith("sha256:")
+    assert fetch_digest(registry).startswith("sha256:")
     assert tokens.heard == [f"/token Basic {PAIR}"]
-    assert set(asked.heard) == {"/v2/x/manifests/1 Bearer let-in"}
+    assert set(registry.heard) == {"/v2/x/manifests/1 Bearer let-in"}
 
 
-def test_a_realm_over_http_of_a_registry_over_https_gets_no_login(secure: Callable[..., FakeRegistry]) -> None:
-    asked = secure("bearer")
+def test_token_service_over_http_gets_no_login_for_a_registry_over_https(secure: Callable[..., FakeRegistry]) -> None:
+    registry = secure("bearer")
     with running() as thief:
-        asked.challenge = f'Bearer realm="{thief.url}/token",service="fake"'
-        with pytest.raises(RegistryFailed, match=rf"'{thief.url}/token', which is no address over https; no login"):
-            manifest(asked)
+        registry.challenge = f'Bearer realm="{thief.url}/token",service="fake"'
+        with pytest.raises(RegistryFailed, match=rf"'{thief.url}/token' .*, which is not an https URL; no login"):
+            fetch_digest(registry)
 
-        assert thief.heard == asked.heard == []
+        assert thief.heard == registry.heard == []
 
 
-def test_a_registry_over_http_may_name_its_own_host_and_no_other(tmp_path: Path) -> None:
-    with running("bearer") as asked, running(address="127.0.0.3") as thief:
-        log_in(tmp_path, asked.host)
-        asked.challenge = f'Bearer realm="{thief.url}/token"'
+def test_registry_over_http_may_name_only_its_own_host_as_token_service(tmp_path: Path) -> None:
+    with running("bearer") as registry, running(address="127.0.0.3") as thief:
+        log_in(tmp_path, registry.host)
+        registry.challenge = f'Bearer realm="{thief.url}/token"'
         with pytest.raises(RegistryFailed, match="no login was sent"):
-            manifest(asked)
+            fetch_digest(registry)
 
         assert thief.heard == []
 
 
 @pytest.mark.parametrize("kind", ["basic", "bearer"])
-def test_the_storage_that_a_registry_leads_to_gets_no_login(secure: Callable[..., FakeRegistry], kind: str) -> None:
-    asked, storage = secure(kind), secure("bearer", address="127.0.0.3")
-    asked.elsewhere = storage.url
+def test_storage_behind_a_redirect_gets_no_login(secure: Callable[..., FakeRegistry], kind: str) -> None:
+    registry, storage = secure(kind), secure("bearer", address="127.0.0.3")
+    registry.elsewhere = storage.url
     with pytest.raises(RegistryFailed, match=f"GET {storage.url}/v2/x/manifests/1: 401 who are you[?]$"):
-        manifest(asked)
+        fetch_digest(registry)
     assert storage.heard == []
 
     storage.login = ""
-    assert manifest(asked).startswith("sha256:")
+    assert fetch_digest(registry).startswith("sha256:")
     assert storage.heard == []
 
 
-@pytest.mark.parametrize("wants", ["", "basic", "bearer"])
-def test_an_upload_to_another_host_goes_there_without_the_login(
-    secure: Callable[..., FakeRegistry], wants: str
-) -> None:
-    asked, storage = secure("basic"), secure(wants, address="127.0.0.3")
-    with Repository(f"{asked.host}/x") as repository:
+@pytest.mark.parametrize("demanded", ["", "basic", "bearer"])
+def test_upload_to_another_host_sends_no_login(secure: Callable[..., FakeRegistry], demanded: str) -> None:
+    registry, storage = secure("basic"), secure(demanded, address="127.0.0.3")
+    with Repository(f"{registry.host}/x") as repository:
         repository.manifest("1")
-        asked.uploads = storage.url
-        if wants:
+        registry.uploads = storage.url
+        if demanded:
             with pytest.raises(RegistryFailed, match=r"PUT .*: 401"):
                 repository.put_blob(b"{1}", "text/plain")
         else:
             repository.put_blob(b"{1}", "text/plain")
 
     assert storage.heard == []
-    assert list(storage.blobs.values()) == ([] if wants else [b"{1}"])
+    assert list(storage.blobs.values()) == ([] if demanded else [b"{1}"])
 
 
-def test_a_registry_over_https_does_not_lead_to_http(secure: Callable[..., FakeRegistry]) -> None:
-    asked = secure()
+def test_redirect_from_https_to_http_is_refused(secure: Callable[..., FakeRegistry]) -> None:
+    registry = secure()
     with running() as plain:
         plain.keep("1", SUBJECT, DOCKER_MANIFEST)
-        asked.elsewhere = plain.url
-        with pytest.raises(RegistryFailed, match=f"over https and leads to {plain.url}/v2/x/manifests/1"):
-            manifest(asked)
+        registry.elsewhere = plain.url
+        with pytest.raises(RegistryFailed, match=f"uses https and points to {plain.url}/v2/x/manifests/1"):
+            fetch_digest(registry)
 
         assert plain.asked == []
 
 
 @pytest.mark.parametrize(
-    ("challenge", "words"),
+    ("challenge", "message"),
     [
-        ("Bearer", "wants a token of 'nobody'"),
-        ('Bearer service="fake"', "wants a token of 'nobody'"),
-        ('Bearer realm="file:///etc/passwd"', "no address over https"),
-        ('Bearer realm="https://["', "names an address that is none"),
-        ('Bearer realm="https:///token"', "no address over https"),
+        ("Bearer", "names '' as its token service"),
+        ('Bearer service="fake"', "names '' as its token service"),
+        ('Bearer realm="file:///etc/passwd"', "not an https URL"),
+        ('Bearer realm="https://["', "sent an invalid URL"),
+        ('Bearer realm="https:///token"', "not an https URL"),
     ],
 )
-def test_a_challenge_without_a_usable_realm_is_said(challenge: str, words: str) -> None:
+def test_challenge_without_a_valid_realm_fails(challenge: str, message: str) -> None:
     with running("bearer") as server:
         server.challenge = challenge
-        with pytest.raises(RegistryFailed, match=re.escape(words)):
-            manifest(server)
+        with pytest.raises(RegistryFailed, match=re.escape(message)):
+            fetch_digest(server)
 
 
 @pytest.mark.parametrize(
     "answer", [b"no json", b"[]", b'{"token": "a\\nb"}', b'{"token": 1}', b"{}", b'{"token": "\xc3\xa9"}']
 )
-def test_a_token_that_is_none_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+def test_invalid_token_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     with running("bearer") as server:
         log_in(tmp_path, server.host)
         monkeypatch.setattr(fake_registry, "TOKEN", answer)
-        with pytest.raises(RegistryFailed, match=r"gave (no|a) token"):
-            manifest(server)
+        with pytest.raises(RegistryFailed, match=r"sent (no|a) token"):
+            fetch_digest(server)
 
 
-def test_no_more_is_taken_of_an_answer_than_a_manifest_may_have(tmp_path: Path) -> None:
+def test_response_above_the_limit_is_not_read(tmp_path: Path) -> None:
     with running("bearer") as server:
         server.keep("1", SUBJECT, DOCKER_MANIFEST)
         log_in(tmp_path, server.host)
         server.padding = b" " * (client.LIMIT + 1)
-        with pytest.raises(RegistryFailed, match=r"/token.* gives more than 4194304 bytes"):
-            manifest(server)
+        with pytest.raises(RegistryFailed, match=r"/token.* sends more than 4194304 bytes"):
+            fetch_digest(server)
         server.login = ""
-        with pytest.raises(RegistryFailed, match=r"/manifests/1 gives more than 4194304 bytes"):
-            manifest(server)
+        with pytest.raises(RegistryFailed, match=r"/manifests/1 sends more than 4194304 bytes"):
+            fetch_digest(server)
 
 
-def test_no_login_comes_from_a_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_login_is_read_from_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "netrc").write_text("default login somebody password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with running() as server:
         server.keep("1", SUBJECT, DOCKER_MANIFEST)
         with Repository(f"{server.host}/x") as repository:
             repository.session.trust_env = True
-            referrers.image(repository, "1")
+            referrers.find_image(repository, "1")
 
         assert server.heard == []

@@ -1,4 +1,4 @@
-"""Pushing: the registry's digest comes back, hiccups are tried again, a refused login is not."""
+"""Push: returned digests, retries, logins that are not retried, order of uploads and tags."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.images.fake_registry import FakeRegistry, running
 REFERENCE = "r:5000/verl.cpu:latest"
 
 DIGEST = "sha256:" + "ab" * 32
-# What docker 20.10 prints at the end of a push.
-SAID = f"latest: digest: {DIGEST} size: 1994"
+# The last line of a push by docker 20.10.
+OUTPUT = f"latest: digest: {DIGEST} size: 1994"
 DENIED = "unauthorized: authentication required"
 REFUSED = "Get http://r:5000/v2/: dial tcp 127.0.0.1:5000: connect: connection refused"
 
 
 def docker(tmp_path: Path, answers: list[tuple[int, str]]) -> Engine:
-    """A docker that answers its calls one after the other."""
+    """A docker client that gives these answers, one for each call."""
     for number, (code, text) in enumerate(answers):
         (tmp_path / f"{number}").write_text(text + "\n")
         (tmp_path / f"{number}.code").write_text(str(code))
@@ -44,29 +44,29 @@ def calls(tmp_path: Path) -> int:
     return int((tmp_path / "calls").read_text())
 
 
-def test_a_push_returns_the_digest_by_which_to_pull(tmp_path: Path) -> None:
-    engine = docker(tmp_path, [(0, SAID)])
+def test_push_returns_the_digest(tmp_path: Path) -> None:
+    engine = docker(tmp_path, [(0, OUTPUT)])
 
     assert push.push_references(engine, [REFERENCE]) == {REFERENCE: DIGEST}
     assert (tmp_path / "argv").read_text().split() == ["push", REFERENCE]
 
 
-def test_a_registry_that_hiccups_is_asked_again(tmp_path: Path) -> None:
-    engine = docker(tmp_path, [(1, REFUSED), (1, REFUSED), (0, SAID)])
+def test_failed_push_is_retried(tmp_path: Path) -> None:
+    engine = docker(tmp_path, [(1, REFUSED), (1, REFUSED), (0, OUTPUT)])
 
     assert push.push_references(engine, [REFERENCE], pause_s=0.001) == {REFERENCE: DIGEST}
     assert calls(tmp_path) == 3
 
 
-def test_a_registry_that_stays_away_ends_with_what_docker_said(tmp_path: Path) -> None:
+def test_last_failure_carries_dockers_output(tmp_path: Path) -> None:
     engine = docker(tmp_path, [(1, REFUSED)] * push.ATTEMPTS)
 
-    with pytest.raises(PushFailed, match=r"(?s)is the registry there.*connection refused"):
+    with pytest.raises(PushFailed, match=r"(?s)is the registry up.*connection refused"):
         push.push_references(engine, [REFERENCE], pause_s=0.001)
     assert calls(tmp_path) == push.ATTEMPTS
 
 
-def test_a_refused_login_is_said_and_not_tried_again(tmp_path: Path) -> None:
+def test_refused_login_is_not_retried(tmp_path: Path) -> None:
     engine = docker(tmp_path, [(1, DENIED)])
 
     with pytest.raises(PushFailed, match="docker login` first"):
@@ -74,10 +74,10 @@ def test_a_refused_login_is_said_and_not_tried_again(tmp_path: Path) -> None:
     assert calls(tmp_path) == 1
 
 
-def test_a_push_without_a_digest_is_no_push(tmp_path: Path) -> None:
+def test_push_without_a_digest_fails(tmp_path: Path) -> None:
     engine = docker(tmp_path, [(0, "The push refers to repository [r:5000/verl.cpu]")])
 
-    with pytest.raises(PushFailed, match="named no digest"):
+    with pytest.raises(PushFailed, match="printed no digest"):
         push.push_references(engine, [REFERENCE])
 
 
@@ -88,10 +88,10 @@ def registries() -> Iterator[list[FakeRegistry]]:
 
 
 @pytest.fixture
-def asked(
+def make_push(
     engine_settings: None, monkeypatch: pytest.MonkeyPatch, registries: list[FakeRegistry]
 ) -> Callable[..., push.Push]:
-    """A push of an image with an ID of one digit to both registries, by an engine whose uploads are at once."""
+    """Make a push to both registries of an image whose ID repeats one digit; uploads of the engine are immediate."""
     by_host = {each.host: each for each in registries}
     names: list[str] = []
 
@@ -117,75 +117,75 @@ def asked(
     return make
 
 
-def of(manifests: dict[str, tuple[str, bytes]], tag: str) -> str:
-    """The digit of the image that a tag names."""
+def digit_of(manifests: dict[str, tuple[str, bytes]], tag: str) -> str:
+    """Digit of the image with a tag."""
     return str(json.loads(manifests[tag][1])["config"]["digest"][7])
 
 
-def test_every_registry_has_the_image_before_a_tag_moves_in_any(
-    asked: Callable[..., push.Push], registries: list[FakeRegistry]
+def test_all_registries_have_the_image_before_any_tag_moves(
+    make_push: Callable[..., push.Push], registries: list[FakeRegistry]
 ) -> None:
-    wanted = asked("1", "latest", "0.9.1-cpu")
-    uploaded = wanted.upload()
+    pushed = make_push("1", "latest", "0.9.1-cpu")
+    uploaded = pushed.upload()
 
     assert ["latest" in each.manifests for each in registries] == [False, False]
     assert list(uploaded) == [f"{each.host}/team/verl.cpu:0.9.1-cpu-111111111111" for each in registries]
 
-    tagged = wanted.tag(uploaded)
+    tagged = pushed.tag(uploaded)
     assert list(tagged) == [
         f"{each.host}/team/verl.cpu:{tag}" for tag in ("0.9.1-cpu", "latest") for each in registries
     ]
-    assert {of(each.manifests, tag) for each in registries for tag in ("0.9.1-cpu", "latest")} == {"1"}
+    assert {digit_of(each.manifests, tag) for each in registries for tag in ("0.9.1-cpu", "latest")} == {"1"}
 
 
-def test_what_is_there_is_not_sent_again(asked: Callable[..., push.Push], registries: list[FakeRegistry]) -> None:
+def test_second_push_sends_nothing(make_push: Callable[..., push.Push], registries: list[FakeRegistry]) -> None:
     for _ in range(2):
         for each in registries:
             each.asked.clear()
-        wanted = asked("1", "latest")
-        wanted.tag(wanted.upload())
+        pushed = make_push("1", "latest")
+        pushed.tag(pushed.upload())
 
     assert {each.split()[0] for registry in registries for each in registry.asked} == {"GET"}
 
 
-def test_a_releases_tag_does_not_move_and_nothing_is_sent(
-    asked: Callable[..., push.Push], registries: list[FakeRegistry]
+def test_release_tag_does_not_move_and_nothing_is_sent(
+    make_push: Callable[..., push.Push], registries: list[FakeRegistry]
 ) -> None:
-    first = asked("1", "0.9.1-cpu", "latest")
+    first = make_push("1", "0.9.1-cpu", "latest")
     first.tag(first.upload())
 
-    with pytest.raises(TagTaken, match=r"verl.cpu:0.9.1-cpu is another image there.*--tag NAME.*--force"):
-        asked("2", "0.9.1-cpu", "latest").upload()
+    with pytest.raises(TagTaken, match=r"verl.cpu:0.9.1-cpu is already another image.*--tag NAME.*--force"):
+        make_push("2", "0.9.1-cpu", "latest").upload()
     assert "0.9.1-cpu-222222222222" not in registries[0].manifests
 
-    forced = asked("2", "0.9.1-cpu", "latest", force=True)
+    forced = make_push("2", "0.9.1-cpu", "latest", force=True)
     forced.tag(forced.upload())
-    assert [of(each.manifests, "0.9.1-cpu") for each in registries] == ["2", "2"]
+    assert [digit_of(each.manifests, "0.9.1-cpu") for each in registries] == ["2", "2"]
 
 
-def test_an_image_that_came_otherwise_than_it_was_pushed_is_said(
-    asked: Callable[..., push.Push], monkeypatch: pytest.MonkeyPatch
+def test_tag_replaced_during_the_push_fails(
+    make_push: Callable[..., push.Push], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(push, "push_references", lambda _, references: dict.fromkeys(references, DIGEST))
 
-    with pytest.raises(PushFailed, match="who else pushes there"):
-        asked("1", "latest").upload()
+    with pytest.raises(PushFailed, match="does anyone else push there"):
+        make_push("1", "latest").upload()
 
 
-def test_each_repository_gets_a_file_that_names_the_image_by_digest(
-    asked: Callable[..., push.Push], registries: list[FakeRegistry], tmp_path: Path
+def test_each_repository_gets_a_file_with_the_digest(
+    make_push: Callable[..., push.Push], registries: list[FakeRegistry], tmp_path: Path
 ) -> None:
-    wanted = asked("1", "latest")
-    uploaded = wanted.upload()
+    pushed = make_push("1", "latest")
+    uploaded = pushed.upload()
 
-    paths = wanted.note(uploaded, tmp_path)
+    paths = pushed.write_digest_files(uploaded, tmp_path)
 
     names = [path.read_text() for path in paths]
     assert names == [f"{reference.rpartition(':')[0]}@{digest}\n" for reference, digest in uploaded.items()]
     assert sorted(tmp_path.rglob("*.digest")) == sorted(paths)
 
 
-def test_registries_and_tags_come_by_comma(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registries_and_tags_are_split_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog.read()
     monkeypatch.setattr(push, "local", lambda reference: reference)
 

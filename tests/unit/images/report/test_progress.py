@@ -86,7 +86,7 @@ def test_an_unknown_display_is_refused_with_the_valid_ones() -> None:
 def test_every_line_is_passed_on_and_a_failure_has_the_last_ones() -> None:
     lines: list[str] = []
 
-    with pytest.raises(CommandFailed, match="ended with 3:\nout\nhello") as failed:
+    with pytest.raises(CommandFailed, match="exited with 3:\nout\nhello") as failed:
         Commands().watch(["sh", "-c", "echo out; echo $WHO >&2; exit 3"], {"WHO": "hello"}, lines.append)
 
     assert lines == ["out", "hello"]
