@@ -1,4 +1,4 @@
-"""What image and cluster tests share. A test run that is asked to end still takes down what its fixtures started."""
+"""Fixtures of image and cluster tests. SIGINT and SIGTERM end a run through its fixtures, which clean up."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.engine import client as engine_client
 
-# INT too: a shell starts background tasks deaf to it, and Python then leaves it so.
-for asked_to_end in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(asked_to_end, signal.default_int_handler)
+# Also SIGINT: a shell starts background tasks with SIGINT ignored, and Python keeps that.
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def docker_client() -> Iterator[str]:
-    """Make the client that can use BuildKit the choice of all parts; a missing engine is an error, not a skip."""
+    """Set VERLJOB_DOCKER to the client that can use BuildKit; a missing engine is an error, not a skip."""
     with pytest.MonkeyPatch.context() as patch:
         client = engine_client.choose().client
         patch.setenv("VERLJOB_DOCKER", client)
@@ -28,7 +28,7 @@ def docker_client() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cpu_image(docker_client: str) -> str:
-    """A reference of this checkout's verl.cpu on this machine, built where it lacks or has changed."""
+    """Return the reference of this checkout's verl.cpu, built if it is missing or an input changed."""
     catalog = Catalog.read()
     variant = catalog.find("cpu")
     tags = catalog.names(variant)

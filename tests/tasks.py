@@ -17,7 +17,7 @@ from slurm.jobs import explain
 
 STAGES = [
     (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
-    # In the order of the file names: the build of verl.cpu starts first, with tests beside it that do not need it.
+    # In the order of the files' names: the first ones need verl.cpu, the others run while it is built.
     (["image"], ["--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder"]),
     (["cluster"], []),
 ]
@@ -39,20 +39,29 @@ def run_tests(_: Context, only: str = ",".join(SUITES)) -> None:
 
 @task(
     help={
-        "only": "kinds of tests/faults/kinds.py, by comma; crowd: eight jobs at once",
+        "only": "names of faults or outages (docs/faults.md), by comma; crowd: eight jobs at once",
         "runtime": "name of a file in slurm/runtimes/",
-        "rounds": "number of times that each fault is injected",
+        "rounds": "number of times that each fault is made",
+        "hours": "instead, make random outages while verl trains, for so long",
+        "seed": "of the random outages",
     }
 )
-def chaos(_: Context, only: str = "", runtime: str = "docker", rounds: int = 1) -> None:
-    """Inject every kind of fault on a separate rehearsal cluster, and print the matrix of results."""
+def chaos(
+    _: Context, only: str = "", runtime: str = "docker", rounds: int = 1, hours: float = 0.0, seed: int = 0
+) -> None:
+    """Make every kind of fault on a rehearsal cluster, and print the matrix of their outcomes."""
     from tests.faults import chaos as faults
+    from tests.faults import soak
 
     catalog = Catalog.read()
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
     build(BuildRequest(variant, tags), Site.read())
-    failed = faults.run(tags[0], testbed_base(), only=only, runtime=runtime, rounds=rounds, say=print)
+    image, base = tags[0], testbed_base()
+    if hours:
+        failed = soak.run(image, base, hours=hours, only=only, runtime=runtime, seed=seed, log_line=print_line)
+    else:
+        failed = faults.run(image, base, only=only, runtime=runtime, rounds=rounds, log_line=print_line)
     raise Exit(code=min(failed, 1))
 
 
@@ -62,11 +71,15 @@ def write_troubleshooting(_: Context) -> None:
     print(str(explain.write_page(paths.ROOT / "docs" / "troubleshooting.md")), flush=True)
 
 
-def run_pytest(suites: list[str]) -> None:
-    """Run pytest over the suites in stages; the files of a stage run in parallel.
+def print_line(line: str) -> None:
+    print(line, flush=True)
 
-    The cluster's tests have time limits and run alone. A stage starts if the one before passed. The last one replaces
-    this process, so that an interrupt reaches its fixtures only once.
+
+def run_pytest(suites: list[str]) -> None:
+    """Run pytest over the suites in stages: in parallel by file, except for the cluster tests.
+
+    The tests of the cluster have time limits. A stage starts if the one before passed. This process becomes the last
+    stage, so that an interrupt reaches its fixtures once.
     """
     if unknown := set(suites) - set(SUITES):
         raise Exit(f"unknown suite {', '.join(sorted(unknown))}; known are {', '.join(SUITES)}", code=2)
@@ -77,7 +90,7 @@ def run_pytest(suites: list[str]) -> None:
         with subprocess.Popen(argv) as child:
             try:
                 code = child.wait()
-            except KeyboardInterrupt:  # pytest then stops what its fixtures started
+            except KeyboardInterrupt:  # pytest then tears down its fixtures
                 child.terminate()
                 raise
         if code:

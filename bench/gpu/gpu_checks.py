@@ -2,9 +2,9 @@
 
     python3 bench/gpu/gpu_checks.py
 
-Run it by a Python with torch, on a machine with NVIDIA GPUs that nobody else uses; about three minutes. The checks are
-the node's own (verl_node/checks), without Slurm and Ray. Prints the figures beside their physical limits, a line for
-each fault, and last how many were found; ends with 1 where one was not, or where a sound GPU was complained of.
+Run it with a Python that has torch, on an otherwise unused machine with NVIDIA GPUs; it takes about three minutes. The
+checks are those of a node (verl_node/checks), without Slurm and Ray. Prints the figures beside their physical limits, a
+line for each fault, and how many were found. Exits with 1 if a fault was missed or a check of sound GPUs failed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from verl_node.checks.result import Outcome
 from verl_node.checks.runner import Run
 from verl_node.settings.settings import Settings
 
-# Dense bfloat16 and NVLink to one side: NVIDIA's data sheets of the H100 SXM and the H200, "989 teraFLOPS" (half of
-# what they say with sparsity) and "900 GB/s", which counts both directions.
+# Dense bfloat16 and one direction of NVLink. NVIDIA's data sheets of the H100 SXM and the H200 have twice as much: with
+# sparsity, and 900 GB/s for both directions.
 PEAK_TFLOPS, PEAK_GBPS = 989.0, 450.0
-# What is about the GPUs and NCCL; the others are about the machine that this happens to run on.
-ABOUT = ("gpus.", "devices.", "work.", "nccl.interfaces_that_are_named_exist")
+# Prefixes of the checks of GPUs and NCCL; the others check the machine.
+CHECKS = ("gpus.", "devices.", "work.", "nccl.interfaces_that_are_named_exist")
 FINE = ("ok", "idle")
 HELD_GIB = 20
 HOLDER = """import sys, torch
@@ -40,19 +40,19 @@ print("held", flush=True)
 sys.stdin.read()"""
 
 
-def one(gpus: int) -> None:
-    """Be a node with ``gpus`` GPUs in this environment: print the outcomes as JSON."""
+def print_outcomes(gpus: int) -> None:
+    """Run the checks as a node with ``gpus`` GPUs in this environment, and print the outcomes as JSON."""
     settings = Settings.from_env(os.environ)
-    chosen = [check for check in checks.CHECKS if check.name.startswith(ABOUT)]
-    run = Run.begin(chosen, settings, gpus)
+    selected = [check for check in checks.CHECKS if check.name.startswith(CHECKS)]
+    run = Run.begin(selected, settings, gpus)
     print(json.dumps([asdict(outcome) for outcome in asyncio.run(run.outcomes())]))
 
 
-def node(gpus: int, inside: Sequence[str] = (), **changes: str) -> list[Outcome]:
-    """Run the checks of a node with ``gpus`` GPUs; raises CalledProcessError."""
+def run_checks(gpus: int, wrapper: Sequence[str] = (), **changes: str) -> list[Outcome]:
+    """Run the checks of a node with ``gpus`` GPUs in a process below ``wrapper``. Raises CalledProcessError."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [*inside, sys.executable, __file__, "--one", str(gpus)],
+            [*wrapper, sys.executable, __file__, "--node", str(gpus)],
             env={**os.environ, **environment(Path(folder), gpus), **changes},
             stdout=subprocess.PIPE,
             check=True,
@@ -61,7 +61,7 @@ def node(gpus: int, inside: Sequence[str] = (), **changes: str) -> list[Outcome]
 
 
 def environment(folder: Path, gpus: int) -> dict[str, str]:
-    """Return what launch.sh and node.sh would give to the only node of a job."""
+    """Return the environment that launch.sh and node.sh give to the only node of a job."""
     (folder / "token").write_text("0123456789abcdef")
     return {
         "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "entrypoints"),
@@ -84,11 +84,11 @@ def environment(folder: Path, gpus: int) -> dict[str, str]:
     }
 
 
-def sound(gpus: int) -> bool:
-    """Check GPUs that nothing is wrong with, and print what they did; return whether none was complained of."""
+def check_sound(gpus: int) -> bool:
+    """Check sound GPUs, and print their figures; return whether all checks passed."""
     mask = ",".join(map(str, range(gpus)))
     began = time.monotonic()
-    outcomes = node(gpus, CUDA_VISIBLE_DEVICES=mask)
+    outcomes = run_checks(gpus, CUDA_VISIBLE_DEVICES=mask)
     print(f"{gpus} GPUs, deep tier: {time.monotonic() - began:.1f} s")
     for outcome in outcomes:
         if outcome.severity not in FINE or outcome.check.startswith("work."):
@@ -96,37 +96,37 @@ def sound(gpus: int) -> bool:
     return all(outcome.severity in FINE for outcome in outcomes)
 
 
-def found(fault: str, check: str, outcomes: Sequence[Outcome]) -> bool:
-    """Print what the checks said to a planted ``fault``; return whether ``check`` failed."""
-    complaints = [outcome for outcome in outcomes if outcome.bad]
-    hit = any(outcome.check == check for outcome in complaints)
+def is_found(fault: str, check: str, outcomes: Sequence[Outcome]) -> bool:
+    """Print the failed checks for a planted ``fault``; return whether ``check`` is one of them."""
+    failed = [outcome for outcome in outcomes if outcome.bad]
+    hit = any(outcome.check == check for outcome in failed)
     print(f"{fault}: {'found' if hit else 'NOT FOUND'}", flush=True)
-    for outcome in complaints:
+    for outcome in failed:
         print(f"  {outcome.sentence()} — {outcome.fix} ({outcome.seconds:.1f} s)")
     return hit
 
 
-def held(gpus: int) -> list[Outcome]:
-    """Check while another process holds memory of the first GPU."""
-    words = [sys.executable, "-c", HOLDER.format(gib=HELD_GIB)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+def check_with_used_memory(gpus: int) -> list[Outcome]:
+    """Run the checks while another process holds memory of the first GPU."""
+    argv = [sys.executable, "-c", HOLDER.format(gib=HELD_GIB)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdin is not None
         assert holder.stdout is not None
         holder.stdout.readline()
-        outcomes = node(gpus, VERLJOB_DOCTOR="")
+        outcomes = run_checks(gpus, VERLJOB_DOCTOR="")
         holder.stdin.close()
     return outcomes
 
 
-def closed(gpus: int) -> list[Outcome]:
-    """Check where the last GPU's device is masked, as a container runtime does it, for this process alone."""
+def check_with_masked_device(gpus: int) -> list[Outcome]:
+    """Run the checks in a mount namespace that masks the last GPU's device, as a container runtime does."""
     hide = f"mount --bind /dev/null /dev/nvidia{gpus - 1}"
-    return node(gpus, ["unshare", "--mount", "sh", "-c", f'{hide} && exec "$@"', "sh"], VERLJOB_DOCTOR="")
+    return run_checks(gpus, ["unshare", "--mount", "sh", "-c", f'{hide} && exec "$@"', "sh"], VERLJOB_DOCTOR="")
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["--one"]:
-        one(int(sys.argv[2]))
+    if sys.argv[1:2] == ["--node"]:
+        print_outcomes(int(sys.argv[2]))
         return 0
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     gpus = len(listed.splitlines())
@@ -134,18 +134,18 @@ def main() -> int:
         listed.splitlines()[0].partition(" (UUID")[0],
         f"and {gpus - 1} more; peak {PEAK_TFLOPS:g} TFLOP/s, {PEAK_GBPS:g} GB/s",
     )
-    well = [sound(count) for count in (1, 2, 4, 8) if count <= gpus]
+    sound = [check_sound(count) for count in (1, 2, 4, 8) if count <= gpus]
     faults = [
-        found("a GPU is closed to the job", "devices.gpus_are_visible", closed(gpus)),
-        found(f"another process holds {HELD_GIB} GiB", "gpus.memory_is_free", held(gpus)),
-        found(
-            "NCCL is told of an interface that is not there",
+        is_found("a GPU is masked", "devices.gpus_are_visible", check_with_masked_device(gpus)),
+        is_found(f"another process holds {HELD_GIB} GiB", "gpus.memory_is_free", check_with_used_memory(gpus)),
+        is_found(
+            "NCCL_SOCKET_IFNAME names an unknown interface",
             "nccl.interfaces_that_are_named_exist",
-            node(gpus, NCCL_SOCKET_IFNAME="=ib7"),
+            run_checks(gpus, NCCL_SOCKET_IFNAME="=ib7"),
         ),
     ]
-    print(f"{sum(faults)} of {len(faults)} planted faults found, {well.count(False)} false alarms")
-    return 0 if all([*well, *faults]) else 1
+    print(f"{sum(faults)} of {len(faults)} planted faults found, {sound.count(False)} false alarms")
+    return 0 if all([*sound, *faults]) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs one node.sh with the runtime bare on a machine with NVIDIA GPUs, and watches driver and kernel."""
+"""A job of one node.sh with the runtime bare on a machine with NVIDIA GPUs; figures of nvidia-smi and /proc."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PROBE = CHECKOUT / "bench" / "gpu_probe.py"
+PROBE = Path(__file__).with_name("gpu_probe.py")
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 NOSET = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 END_S = 300.0
-AT_ONCE = 4
+PARALLEL_JOBS = 4
 Use = list[tuple[int, int]]
-"""Percent and MiB of each GPU."""
+"""Utilization in percent and memory in MiB of each GPU."""
 RECIPE = """\
 platform: cuda
 accelerator: true
@@ -44,13 +44,13 @@ def uuids() -> list[str]:
 
 
 def minor(uuid: str) -> int:
-    """The number of its /dev/nvidia<minor>, by which Slurm counts."""
+    """Return the number of the GPU's /dev/nvidia<minor>, which Slurm uses."""
     for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
         text = file.read_text()
         found = re.search(r"Device Minor:\s*(\d+)", text)
         if uuid in text and found:
             return int(found[1])
-    raise RuntimeError(f"the driver does not tell the minor number of {uuid}")
+    raise RuntimeError(f"/proc/driver/nvidia/gpus has no minor number for {uuid}")
 
 
 def used_mib() -> list[int]:
@@ -58,31 +58,32 @@ def used_mib() -> list[int]:
 
 
 def parents() -> dict[int, int]:
-    """The parent of every process that has not ended."""
-    found = {}
+    """Return the parent of every process that has not ended."""
+    parent_of = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except OSError:
             continue
         if state != "Z":
-            found[int(stat.parent.name)] = int(parent)
-    return found
+            parent_of[int(stat.parent.name)] = int(parent)
+    return parent_of
 
 
-def tree(root: int) -> set[int]:
-    children = parents()
-    found, waiting = {root}, [root]
-    while waiting:
-        above = waiting.pop()
-        below = [pid for pid, parent in children.items() if parent == above]
-        found.update(below)
-        waiting += below
-    return found
+def process_tree(root: int) -> set[int]:
+    """Return the pids of a process and all its descendants."""
+    parent_of = parents()
+    pids, queue = {root}, [root]
+    while queue:
+        parent = queue.pop()
+        children = [pid for pid, other in parent_of.items() if other == parent]
+        pids.update(children)
+        queue += children
+    return pids
 
 
 class Job:
-    """One node.sh, or, by hand, one entrypoint; ``gpus`` are the numbers that Slurm would give."""
+    """One node.sh, or one entrypoint ``without_slurm``; ``gpus`` are the minor numbers, as in SLURM_STEP_GPUS."""
 
     _count = 0
 
@@ -91,7 +92,7 @@ class Job:
         gpus: Sequence[int],
         masks: dict[str, str],
         *overrides: str,
-        by_hand: bool = False,
+        without_slurm: bool = False,
         recipe: Path | None = None,
     ) -> None:
         Job._count += 1
@@ -114,7 +115,7 @@ class Job:
             "VERLJOB_DASHBOARD": "0",
             **masks,
         }
-        if by_hand:
+        if without_slurm:
             self.run_dir.mkdir()
             (self.folder / "out").mkdir()
             self.command = [str(CHECKOUT / "entrypoints" / "entrypoint.sh"), "node", "--head"]
@@ -126,9 +127,9 @@ class Job:
             }
         else:
             self.command = ["bash", str(CHECKOUT / "slurm" / "node.sh")]
-            self.environment |= self._of_the_step(gpus)
+            self.environment |= self._step_environment(gpus)
 
-    def _of_the_step(self, gpus: Sequence[int]) -> dict[str, str]:
+    def _step_environment(self, gpus: Sequence[int]) -> dict[str, str]:
         host = os.uname().nodename
         return {
             "SLURM_JOB_ID": str(self.number),
@@ -136,7 +137,7 @@ class Job:
             "SLURM_NODEID": "0",
             "SLURM_NNODES": "1",
             "SLURMD_NODENAME": host,
-            "SLURM_CPUS_PER_TASK": str(max(8, len(os.sched_getaffinity(0)) // AT_ONCE)),
+            "SLURM_CPUS_PER_TASK": str(max(8, len(os.sched_getaffinity(0)) // PARALLEL_JOBS)),
             "SLURM_GPUS_ON_NODE": str(len(gpus)),
             "SLURM_STEP_GPUS": ",".join(map(str, gpus)),
             "SLURM_SUBMIT_DIR": str(self.folder),
@@ -152,7 +153,7 @@ class Job:
         }
 
     def start(self) -> subprocess.Popen[bytes]:
-        # The supervisor is started with a PYTHONPATH of its own, so the training is found in its working directory.
+        # The supervisor gets another PYTHONPATH, so Python finds the training in its working directory.
         shutil.copy(PROBE, self.folder)
         self.output = self.folder / "output"
         with self.output.open("wb") as output:
@@ -169,58 +170,59 @@ class Job:
             return self.process.wait()
 
     def sweep(self) -> None:
-        """What launch.sh has a step do for a killed node.sh."""
+        """Clean up after a killed node.sh, as launch.sh does by a step."""
         subprocess.run([*self.command, "sweep"], env=self.environment, check=True, capture_output=True)
 
-    def said(self) -> str:
-        """What node.sh said, and its log, which its output goes to as well."""
+    def text(self) -> str:
+        """Return the output of node.sh so far."""
         return self.output.read_text(errors="replace")
 
-    def until(self, pattern: str) -> None:
+    def wait_for(self, pattern: str) -> None:
         end = time.monotonic() + END_S
-        while not re.search(pattern, self.said()):
+        while not re.search(pattern, self.text()):
             if time.monotonic() > end or self.process.poll() is not None:
-                raise RuntimeError(f"it never said {pattern}:\n{self.said()}")
+                raise RuntimeError(f"the output does not match {pattern}:\n{self.text()}")
             time.sleep(0.1)
 
-    def saw(self) -> dict[str, Any]:
-        found = re.search(r"^saw (.*)$", self.said(), re.MULTILINE)
-        return dict(json.loads(found[1])) if found else {}
+    def visible_gpus(self) -> dict[str, Any]:
+        """Return the GPUs that the actors of gpu_probe.py printed, empty before that."""
+        line = re.search(r"^visible (.*)$", self.text(), re.MULTILINE)
+        return dict(json.loads(line[1])) if line else {}
 
     def rows(self) -> list[dict[str, Any]]:
         file = self.run_dir / "metrics.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def note(self) -> str:
-        """What the supervisor says of its actor's masks, else its verdict."""
-        patterns = (r"an actor ran at .*?\(Python \S+, (.*)\)", r"\tcause=([^\t]*)", r"verdict: (.*)")
-        found = next(filter(None, (re.search(pattern, self.said()) for pattern in patterns)), None)
-        return found[1] if found else self.said()[-300:]
+        """Return the masks that the supervisor logged for its actor, else its verdict."""
+        patterns = (r" ran at .*?\(Python \S+, (.*)\)", r"\tcause=([^\t]*)", r"verdict: (.*)")
+        match = next(filter(None, (re.search(pattern, self.text()) for pattern in patterns)), None)
+        return match[1] if match else self.text()[-300:]
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)
 
 
-def over(told: Sequence[tuple[float, Use]], since: float, until: float) -> Use:
-    """Mean percent and most MiB of each GPU in that time."""
-    looks = [use for moment, use in told if since < moment <= until]
-    return [(round(sum(percent for percent, _ in one) / len(one)), max(mib for _, mib in one)) for one in zip(*looks)]
+def summarize(samples: Sequence[tuple[float, Use]], since: float, until: float) -> Use:
+    """Return mean percent and maximum MiB of each GPU between two times."""
+    by_gpu = zip(*(use for moment, use in samples if since < moment <= until))
+    return [(round(sum(percent for percent, _ in uses) / len(uses)), max(mib for _, mib in uses)) for uses in by_gpu]
 
 
-def sampled(job: Job) -> tuple[int, list[tuple[float, Use]]]:
-    """Run it; its code, and what the driver said meanwhile."""
-    told: list[tuple[float, Use]] = []
+def run_sampled(job: Job) -> tuple[int, list[tuple[float, Use]]]:
+    """Run a job; return its exit code, and nvidia-smi's figures every 0.2 s with their times."""
+    samples: list[tuple[float, Use]] = []
     stop = threading.Event()
 
     def sample() -> None:
         while not stop.wait(0.2):
             lines = smi("gpu=utilization.gpu,memory.used")
-            told.append((time.time(), [(int(percent), int(mib)) for percent, mib in lines]))
+            samples.append((time.time(), [(int(percent), int(mib)) for percent, mib in lines]))
 
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
-        return job.run(), told
+        return job.run(), samples
     finally:
         stop.set()
         sampler.join()

@@ -1,4 +1,4 @@
-"""The training of bench/gpu/real_gpus.py: prints what its actors see, keeps GPUs busy and logs steps as verl does."""
+"""The training of bench/gpu/real_gpus.py: prints the GPUs of its actors, keeps them busy and logs steps like verl."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 class Probe:
-    """An actor: what it sees, and work for its first GPU."""
+    """An actor that lists its GPUs and keeps the first one busy."""
 
-    def look(self) -> dict[str, Any]:
+    def list_gpus(self) -> dict[str, Any]:
         import torch
 
-        seen = [f"GPU-{torch.cuda.get_device_properties(n).uuid}" for n in range(torch.cuda.device_count())]
-        return {"masks": {name: os.environ[name] for name in MASKS if name in os.environ}, "sees": seen}
+        uuids = [f"GPU-{torch.cuda.get_device_properties(n).uuid}" for n in range(torch.cuda.device_count())]
+        return {"masks": {name: os.environ[name] for name in MASKS if name in os.environ}, "uuids": uuids}
 
-    def take(self, gib: int) -> None:
+    def allocate(self, gib: int) -> None:
         import torch
 
-        self.taken = torch.empty(gib << 30, dtype=torch.uint8, device="cuda")
+        self.memory = torch.empty(gib << 30, dtype=torch.uint8, device="cuda")
 
     def work(self, seconds: float) -> None:
         import torch
@@ -39,20 +39,21 @@ class Probe:
 
 
 def train(arguments: Sequence[str]) -> None:
-    """Look from an actor a GPU and from one with all of them; then work, and log each step while it is worked at."""
+    """Print the GPUs of an actor with all and of actors with one each; then keep GPUs busy, and log steps meanwhile."""
     import ray
 
-    given = dict(argument.lstrip("+").split("=", 1) for argument in arguments)
-    steps, seconds, gib = (int(given[f"probe.{name}"]) for name in ("steps", "seconds", "gib"))
+    settings = dict(argument.lstrip("+").split("=", 1) for argument in arguments)
+    steps, seconds, gib = (int(settings[f"probe.{name}"]) for name in ("steps", "seconds", "gib"))
     ray.init(log_to_driver=False)
     total = int(ray.cluster_resources()["GPU"])
     probe = ray.remote(Probe)
-    everything = probe.options(num_gpus=total).remote()
-    together = ray.get(everything.look.remote())
-    ray.kill(everything)
+    with_all = probe.options(num_gpus=total).remote()
+    together = ray.get(with_all.list_gpus.remote())
+    ray.kill(with_all)
     actors = [probe.options(num_gpus=1).remote() for _ in range(total)]
-    ray.get([actor.take.remote(gib * (number + 1)) for number, actor in enumerate(actors)])
-    print("saw " + json.dumps({"together": together, "each": ray.get([actor.look.remote() for actor in actors])}))
+    ray.get([actor.allocate.remote(gib * (number + 1)) for number, actor in enumerate(actors)])
+    each = ray.get([actor.list_gpus.remote() for actor in actors])
+    print("visible " + json.dumps({"together": together, "each": each}))
     for step in range(1, steps + 1):
         working = [actor.work.remote(seconds) for actor in actors]
         time.sleep(seconds * 0.6)

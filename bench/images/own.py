@@ -2,32 +2,42 @@
 
     .venv/bin/python bench/images/own.py [--runs 5] [TREE...]
 
-Docker and its daemon are stand-ins that answer at once, so what is counted is Python, Invoke and our modules alone,
-with what they start. CPU seconds suffer less from a busy machine than seconds do; several trees (checkouts of this
-project, such as one of an older commit) take turns. The last are the seconds before the engine was started and after it
-had ended.
+Docker and its daemon are stand-ins that answer at once, so only Python, Invoke, our modules and their child processes
+are measured. CPU seconds vary less than wall time on a busy machine. Several trees (checkouts of this project, such as
+one of an older commit) take turns. The last two figures are the seconds before the engine started and after it ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.server
+import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.support.images.fake_daemon import OnSocket
-from tests.support.images.serving import serving
+from bench.images.index_server import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = 420  # as many as verl's package of 0.9 has
 LAYERS = {"Type": "layers", "Layers": ["sha256:" + "a" * 64]}
-BASE = {"Id": "sha256:" + "1" * 64, "RepoTags": ["own:base"], "Size": 1, "RootFS": LAYERS, "Config": {"Labels": {}}}
+IMAGE = {"RepoTags": ["own:base"], "Size": 1, "RootFS": LAYERS, "Config": {"Labels": {}}}
+IMAGES = {name: {**IMAGE, "Id": f"sha256:{name[-1] * 64}"} for name in ("own:base", "own:new")}
+HISTORY = [{"CreatedBy": "COPY"}, {"CreatedBy": "FROM"}]
+ANSWERS: dict[str, Any] = {
+    "/version": {"Version": "20.10.24", "ApiVersion": "1.41", "Arch": "amd64"},
+    "/_ping": "OK",
+    "/info": {"DockerRootDir": "/var/lib/docker"},
+}
 CLIENT = """#!/bin/sh
 case "$1" in
     buildx) exit 1 ;;
@@ -38,8 +48,40 @@ esac
 """
 
 
+class FakeDaemon(http.server.BaseHTTPRequestHandler):
+    """Docker's API, as far as a build queries it: IMAGES by name or ID."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        path = unquote(re.sub(r"^/v[\d.]+", "", urlsplit(self.path).path))  # docker-py names a version of the API
+        name, _, query = path.removeprefix("/images/").rpartition("/")
+        image = next((image for tag, image in IMAGES.items() if name in (tag, image["Id"])), None)
+        if path in ANSWERS:
+            self.respond(200, ANSWERS[path])
+        elif image is None:
+            self.respond(404, {"message": f"No such image: {name}"})
+        else:
+            self.respond(200, HISTORY if query == "history" else image)
+
+    def do_POST(self) -> None:
+        """Accept a new tag."""
+        self.respond(201, "")
+
+    def respond(self, status: int, answer: object) -> None:
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
 def lay_out(folder: Path) -> Path:
-    """A checkout of verl and a docker client; the package's first file."""
+    """Write a checkout of verl and the docker client; return the first file of verl's package."""
     package = folder / "verl/verl"
     (package / "version").mkdir(parents=True)
     (package / "version/version").write_text("0.9.1\n")
@@ -52,18 +94,18 @@ def lay_out(folder: Path) -> Path:
     return package / "m0/f0.py"
 
 
-def started(tree: Path, verl: Path) -> list[str]:
-    """The command of a tree, as its own ./run starts it."""
-    ours = [str(tree / "start.py")] if (tree / "start.py").exists() else ["-m", "invoke", "--search-root", str(tree)]
+def build_argv(tree: Path, verl: Path) -> list[str]:
+    """Return the command that builds in a tree, as the tree's own ./run starts it."""
+    python = [str(tree / "start.py")] if (tree / "start.py").exists() else ["-m", "invoke", "--search-root", str(tree)]
     flags = ["--platform=cpu", f"--verl={verl}", "--base=own:base", "--tag=own:new", "--progress=quiet"]
-    return [sys.executable, *ours, "build", *flags]
+    return [sys.executable, *python, "build", *flags]
 
 
-def measured(argv: list[str], tree: Path, folder: Path) -> tuple[float, float, float]:
-    """CPU seconds, seconds before the engine, seconds after it."""
-    told = {"OWN_BENCH": str(folder), "VERLJOB_DOCKER": str(folder / "docker")}
-    environment = {**os.environ, **told, "DOCKER_HOST": f"unix://{folder}/socket"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a command is not compiled anew each time
+def measure(argv: list[str], tree: Path, folder: Path, docker_host: str) -> tuple[float, float, float]:
+    """Run a build; return its CPU seconds, the seconds before the engine started and those after it ended."""
+    settings = {"OWN_BENCH": str(folder), "VERLJOB_DOCKER": str(folder / "docker"), "DOCKER_HOST": docker_host}
+    environment = {**os.environ, **settings}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every command compiles its modules again
     begun = time.time()
     child = subprocess.Popen(argv, cwd=tree, env=environment, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
@@ -79,22 +121,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("trees", nargs="*", type=Path, default=[ROOT], metavar="TREE")
-    given = parser.parse_args()
-    found: dict[Path, list[tuple[float, float, float]]] = {tree.resolve(): [] for tree in given.trees}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    options = parser.parse_args()
+    runs: dict[Path, list[tuple[float, float, float]]] = {tree.resolve(): [] for tree in options.trees}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         edited = lay_out(folder)
-        images = {name: {**BASE, "Id": f"sha256:{name[-1] * 64}"} for name in ("own:base", "own:new")}
-        with serving(OnSocket(f"{folder}/socket", {**images, **{str(each["Id"]): each for each in images.values()}})):
-            for number in range(given.runs + 1):
-                for tree in found:
+        with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeDaemon)) as daemon:
+            for number in range(options.runs + 1):
+                for tree, times in runs.items():
                     edited.write_text(f"x = {time.time_ns()}\n")
-                    once = measured(started(tree, folder / "verl"), tree, folder)
-                    found[tree] += [once] if number else []  # the first fills caches
-    for tree, times in found.items():
+                    argv = build_argv(tree, folder / "verl")
+                    once = measure(argv, tree, folder, f"tcp://127.0.0.1:{daemon.server_port}")
+                    if number:  # the first run fills caches
+                        times.append(once)
+    for tree, times in runs.items():
         cpu, before, after = zip(*times)
-        middle = f"{statistics.median(cpu):.2f} CPU seconds ({min(cpu):.2f} to {max(cpu):.2f})"
-        print(f"{tree}: {middle}, {statistics.median(before):.2f} s before and {statistics.median(after):.2f} s after")
+        median = f"{statistics.median(cpu):.2f} CPU seconds ({min(cpu):.2f} to {max(cpu):.2f})"
+        print(f"{tree}: {median}, {statistics.median(before):.2f} s before and {statistics.median(after):.2f} s after")
 
 
 if __name__ == "__main__":

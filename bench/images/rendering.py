@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/images/rendering.py
 
-hpccm (`pip install hpccm`) renders one recipe a process, of about the same image: base, packages of the distribution
-and of Python, environment and labels.
+hpccm (`pip install hpccm`) renders one recipe in a process, for a similar image: base, packages of the distribution and
+of Python, environment and labels.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Stage0 += copy(src='toolkit/', dest='/opt/verljob/')
 """
 
 
-def in_process() -> float:
-    """Seconds for every Dockerfile's text from the catalog; Jinja has compiled the templates once before."""
+def time_in_process() -> float:
+    """Return the seconds for every Dockerfile's text from the catalog, with compiled templates."""
     catalog = Catalog.read()
     render.dockerfile(catalog.find("rocm"))
     started = time.perf_counter()
@@ -44,8 +44,8 @@ def in_process() -> float:
     return time.perf_counter() - started
 
 
-def from_nothing() -> float:
-    """Seconds for the same with the catalog read and the templates compiled anew."""
+def time_from_files() -> float:
+    """Return the seconds for the same, reading the catalog and compiling the templates included."""
     render._environment.cache_clear()
     started = time.perf_counter()
     for variant in Catalog.read().variants.values():
@@ -53,7 +53,7 @@ def from_nothing() -> float:
     return time.perf_counter() - started
 
 
-def command(*argv: str) -> float:
+def time_command(*argv: str) -> float:
     started = time.perf_counter()
     subprocess.run(argv, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
@@ -71,17 +71,17 @@ def main() -> None:
         recipe = Path(folder) / "recipe.py"
         recipe.write_text(RECIPE, encoding="utf-8")
         sides: dict[str, Callable[[], float]] = {
-            "in process": in_process,
-            "in process, with catalog and templates": from_nothing,
-            "invoke render": lambda: command(sys.executable, "-m", "invoke", "render"),
-            "hpccm, one recipe": lambda: command(hpccm, "--recipe", str(recipe), "--format", "docker"),
+            "in process": time_in_process,
+            "in process, with catalog and templates": time_from_files,
+            "invoke render": lambda: time_command(sys.executable, "-m", "invoke", "render"),
+            "hpccm, one recipe": lambda: time_command(hpccm, "--recipe", str(recipe), "--format", "docker"),
         }
-        taken: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(runs):  # in turns
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(runs):
             for name, side in sides.items():
-                taken[name].append(side())
-    medians = {name: statistics.median(values) for name, values in taken.items()}
-    for name, values in taken.items():
+                seconds[name].append(side())
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    for name, values in seconds.items():
         print(f"{name}: {medians[name] * 1000:.0f} ms ({min(values) * 1000:.0f} to {max(values) * 1000:.0f})")
     print(f"{variants} variants: {medians['in process'] * 1000 / variants:.2f} ms a variant")
     print(

@@ -1,10 +1,10 @@
-"""Compares two reproducible builds of verl.cpu: other clones, users, days.
+"""Compares two reproducible builds of verl.cpu from different clones, users and days.
 
     .venv/bin/python bench/images/same_bytes.py [--folder DIR] [--sides one two compare]
 
-As root with buildah and the docker daemon: each side is `invoke build --platform cpu --reproducible`, some minutes and
-4 GB. The second has another folder, umask 077, another account's name and home, and files that are three days younger;
-the steps inside see the machine's own clock, minutes later. What is not the same is named by its path.
+Needs root, buildah and the docker daemon. Each side is `invoke build --platform cpu --reproducible`, which takes some
+minutes and 4 GB. The second side has another folder, umask 077, another user name and home, and files that are three
+days younger; its steps see the machine's clock, minutes later. Prints the paths that differ.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from images.engine.daemon import daemon
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "verljob-bench-bytes"
-TOLD = 50
+MOST_PATHS = 50
 LATER_S = 3 * 24 * 3600
-# A folder, how much younger its files are, the umask, and what the environment says.
+# Folder, age of its files in the future, umask, and environment.
 SIDES: dict[str, tuple[str, int, int, dict[str, str]]] = {
     "one": ("a", 0, 0o022, {}),
-    "two": ("elsewhere/deeper", LATER_S, 0o077, {"USER": "somebody", "LOGNAME": "somebody"}),
+    "two": ("elsewhere/deeper", LATER_S, 0o077, {"USER": "other", "LOGNAME": "other"}),
 }
 
 
 def build(side: str, folder: Path) -> None:
-    """Clone this checkout's commit, or the first side's, build, and print how long that took."""
-    place, later_s, umask, told = SIDES[side]
-    checkout, home, first = folder / place, folder / f"home-{side}", folder / SIDES["one"][0]
+    """Clone this checkout or the first side's clone, build, and print the seconds."""
+    subfolder, later_s, umask, variables = SIDES[side]
+    checkout, home, first = folder / subfolder, folder / f"home-{side}", folder / SIDES["one"][0]
     home.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, **told, "HOME": str(home), "VERLJOB_DOCKER": choose().client}
+    environment = {**os.environ, **variables, "HOME": str(home), "VERLJOB_DOCKER": choose().client}
     source = first if first.exists() else ROOT
     invoke = [sys.executable, "-m", "invoke", "build", "--platform", "cpu", "--reproducible", "--tag", f"{NAME}:{side}"]
     begun = time.monotonic()
@@ -51,7 +51,7 @@ def build(side: str, folder: Path) -> None:
 
 
 def compare() -> int:
-    """0 where both have one ID, else 1, with the paths that differ."""
+    """Return 0 if both images have one ID; else print the paths that differ, and return 1."""
     one, two = (daemon().images.get(f"{NAME}:{side}") for side in SIDES)
     if one.id == two.id:
         print(
@@ -59,26 +59,27 @@ def compare() -> int:
         )
         return 0
     trees = [filesystem.read_image(image) for image in (one, two)]
-    found = [
-        f"{each.what}: {each.before or 'missing'} | {each.after or 'missing'}" for each in diff.file_changes(*trees)
+    differing = [
+        f"{change.what}: {change.before or 'missing'} | {change.after or 'missing'}"
+        for change in diff.file_changes(*trees)
     ]
-    print(f"two images: {one.id}, {two.id}; {len(found)} of {len(trees[0])} paths differ")
-    print("\n".join(found[:TOLD]))
+    print(f"two images: {one.id}, {two.id}; {len(differing)} of {len(trees[0])} paths differ")
+    print("\n".join(differing[:MOST_PATHS]))
     return 1
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where the clones go; else a temporary one")
+    parser.add_argument("--folder", type=Path, help="folder of the clones, by default a temporary one")
     parser.add_argument("--sides", nargs="+", choices=[*SIDES, "compare"], default=[*SIDES, "compare"])
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="same-bytes-") as temporary:
-        folder = given.folder or Path(temporary)
+        folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for side in given.sides:
+        for side in options.sides:
             if side != "compare":
                 build(side, folder)
-        return compare() if "compare" in given.sides else 0
+        return compare() if "compare" in options.sides else 0
 
 
 if __name__ == "__main__":

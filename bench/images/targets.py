@@ -1,6 +1,6 @@
-"""Builds TARGETS renamed copies of verl.cpu in a new process of bench/images/builds.py; unchanged ones are skipped.
+"""Builds TARGETS renamed copies of verl.cpu, in a process of bench/images/builds.py; unchanged ones are skipped.
 
-It loads what `./run build --all` loads.
+Imports the same modules as `./run build --all`.
 """
 
 from __future__ import annotations

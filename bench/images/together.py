@@ -1,4 +1,4 @@
-"""Simultaneous builds against the least time that they can take."""
+"""Simultaneous builds against the lower bound of their time."""
 
 from __future__ import annotations
 
@@ -9,56 +9,59 @@ import time
 from functools import partial
 from pathlib import Path
 
-from bench.images.sides import plain
+from bench.images.sides import build_argv
 from images.builds import build_all
 from images.engine import base_image
 from images.engine.client import choose
 from images.host.process import Commands
 
-LENGTHS = (1, 1, 1, 1, 1, 4)  # of builds that go on at once
+LENGTHS = (1, 1, 1, 1, 1, 4)  # of the simultaneous builds
 
 
-def together(runs: int) -> None:
-    """Builds at once against what they must take: the longest alone, or all CPU seconds over the cores."""
-    at_once("work, two at a time", "i=0; while [ $i -lt {n}000000 ]; do i=$((i+1)); done", build_all.JOBS, runs)
-    at_once("waiting, all at a time", "sleep {n}", len(LENGTHS), runs)
+def measure_together(runs: int) -> None:
+    """Compare simultaneous builds with their lower bound: the longest build, or all CPU seconds over the cores."""
+    _measure("work, two at a time", "i=0; while [ $i -lt {n}000000 ]; do i=$((i+1)); done", build_all.JOBS, runs)
+    _measure("waiting, all at a time", "sleep {n}", len(LENGTHS), runs)
 
 
-def at_once(what: str, step: str, jobs: int, runs: int) -> None:
-    """One of the builds is as long as LENGTHS says, and stands last; each is measured alone before."""
+def _measure(title: str, step: str, jobs: int, runs: int) -> None:
+    """Measure every build by itself, then all of them, ``jobs`` at a time; the last one is the longest."""
     engine, debian = choose(), base_image.ensure()
-    ratios, wall, least = [], [], []
-    with tempfile.TemporaryDirectory() as place:
+    ratios, wall, bounds = [], [], []
+    with tempfile.TemporaryDirectory() as name:
 
-        def one(number: int) -> str:
-            folder = Path(place, str(number))
+        def build(number: int) -> str:
+            folder = Path(name, str(number))
             folder.mkdir(exist_ok=True)
             text = f"FROM {debian}\nRUN {step.format(n=LENGTHS[number])}; echo {time.time_ns()}\n"
             (folder / "Dockerfile").write_text(text)
-            Commands().watch(plain(folder, f"together-{number}"), engine.environment, lambda _: None)
+            Commands().watch(build_argv(folder, f"together-{number}"), engine.environment, lambda _: None)
             return ""
 
         for _ in range(runs):
-            alone, busy_s = [], _busy_s()
+            single_s, busy_s = [], _busy_s()
             for number in range(len(LENGTHS)):
                 begun = time.monotonic()
-                one(number)
-                alone.append(time.monotonic() - begun)
-            bound = max([*alone, (_busy_s() - busy_s) / (os.cpu_count() or 1)])
-            targets = [build_all.Target(str(each), partial(one, each), {}, alone[each]) for each in range(len(LENGTHS))]
+                build(number)
+                single_s.append(time.monotonic() - begun)
+            bound = max([*single_s, (_busy_s() - busy_s) / (os.cpu_count() or 1)])
+            targets = [
+                build_all.Target(str(number), partial(build, number), {}, seconds)
+                for number, seconds in enumerate(single_s)
+            ]
             begun = time.monotonic()
             build_all.run(targets, jobs)
             wall.append(time.monotonic() - begun)
-            least.append(bound)
+            bounds.append(bound)
             ratios.append(wall[-1] / bound)
     print(
-        f"{len(LENGTHS)} builds, {what}: {statistics.median(wall):.2f} s, the least {statistics.median(least):.2f} s: "
+        f"{len(LENGTHS)} builds, {title}: {statistics.median(wall):.2f} s, bound {statistics.median(bounds):.2f} s: "
         f"{statistics.median(ratios):.2f} of it ({min(ratios):.2f} to {max(ratios):.2f})",
         flush=True,
     )
 
 
 def _busy_s() -> float:
-    """CPU seconds of the whole machine since it started: nothing else should be going on."""
-    told = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    return sum(int(told[place]) for place in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds of the whole machine since it started; nothing else should run on it."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    return sum(int(fields[column]) for column in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")

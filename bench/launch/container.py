@@ -1,4 +1,4 @@
-"""The machine of crowd.py as one container of a docker engine."""
+"""The machine of crowd.py as a container."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FOLDER = Path(__file__).parent / "host"
 
 
 class Container(Host):
-    """A container of bench/launch/host, whose cluster of ``nodes`` nodes starts with it."""
+    """A container of bench/launch/host, which starts a cluster of ``nodes`` nodes."""
 
     def __init__(self, nodes: int, base: str) -> None:
-        """Build the image on that of the rehearsal cluster's login node, and start it."""
+        """Build the image on the one of the rehearsal cluster's login node, and start it."""
         engine = docker.from_env(timeout=compose.CLIENT_TIMEOUT_S)
         compose.build_images(base)
         build = [compose.docker_command(), "build", "--quiet", "--tag", IMAGE, str(FOLDER)]
@@ -34,15 +34,15 @@ class Container(Host):
         )
         super().__init__("login", container, engine.api)
 
-    def said(self) -> str:
-        """The last lines of its daemons."""
+    def daemon_log(self) -> str:
+        """Return the last lines of the cluster's daemons."""
         return str(self.container.logs(tail=30).decode())
 
     def cpu_s(self) -> float:
-        """CPU seconds of all that has run in it."""
+        """Return the CPU seconds of all processes in the container."""
         stats = self._api.stats(self.container.id, stream=False, one_shot=True)
         return float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
 
     def down(self) -> None:
-        """Remove it and all that is in it."""
+        """Remove the container."""
         self.container.remove(force=True, v=True)

@@ -1,12 +1,12 @@
 #!/bin/bash
-# The launch of the guides that this toolkit replaces, written after their prose (containers by srun, `docker exec ray
-# start`, a sleep of 10 s after the head and of 5 s after each worker, then a check that lists the nodes), to be
-# measured against. It is not how to launch anything.
+# The launch procedure of the guides that this toolkit replaces, for comparison only: containers by srun, `docker exec ray
+# start`, a sleep of 10 s after the head and of 5 s after each worker, then a check that counts the nodes.
+# Prints NODES and their number, then CHECKED and the time.
 #SBATCH --job-name=guide
 #SBATCH --ntasks-per-node=1
 set -uo pipefail
-# shellcheck source=bench/launch/by_hand.sh
-. "$SLURM_SUBMIT_DIR/by_hand.sh"
+# shellcheck source=bench/launch/containers.sh
+. "$SLURM_SUBMIT_DIR/containers.sh"
 
 readonly NAME=guide_$SLURM_JOB_ID
 

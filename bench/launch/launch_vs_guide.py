@@ -3,10 +3,11 @@
     .venv/bin/python bench/launch/launch_vs_guide.py --nodes 2 --launches 5 [--floor]
                                                      [--against guide symmetric minimum]
 
-All launch the same image, already on the nodes of a rehearsal cluster, in turns. A launch is complete when its
-own check saw every node; `minimum` is timed without one, and counted afterwards. Prints a line a launch and, last, the
-ratio of the medians over complete launches. With `--floor` a cluster is made by hand in every turn (floor.py),
-and the last line is the ratio to what Ray itself takes; `--against` without a name leaves the others out.
+All ways launch the same image, which every node of a rehearsal cluster has pulled before. Every way prints or logs the
+time of its check and the number of nodes that the check found; files are read after the job has ended. A launch is
+complete if the check found every node; `minimum` prints its time before it counts. Prints a line for each launch, then
+the ratio of the medians over complete launches. With `--floor` Ray is also started without Slurm in every turn
+(floor.py), and the last line is the ratio to that; `--against` without a name leaves the other ways out.
 """
 
 from __future__ import annotations
@@ -25,78 +26,85 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.launch.floor import ByHand, by_hand, verdict
+from bench.launch import floor
+from bench.launch.floor import PlainCluster
 from slurm.errors import CommandFailed
 from slurm.testbed.cluster import Cluster
+from slurm.testbed.compose import wait_until
 
 LAUNCH_TIMEOUT_S = 300
 FLAGS = ["--ntasks-per-node=1", "--cpus-per-task=4", "--gpus-per-node=1", "--mem=8G"]
+WORK = "/home/submitter/verljob"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How long one launch took, in seconds, and how many nodes its check saw."""
+    """Seconds of a launch from sbatch to its check, and the number of nodes that the check found."""
 
     seconds: float
     nodes: int
 
 
+FAILED = Launch(float("inf"), 0)
 Way = Callable[[Cluster, str, int], Launch]
 
 
-def ours(cluster: Cluster, image: str, nodes: int) -> Launch:
-    """`sbatch slurm/launch.sh cluster`, until the head's event that an actor has run on every node."""
+def launch_ours(cluster: Cluster, image: str, nodes: int) -> Launch:
+    """Run `sbatch slurm/launch.sh cluster`, until the head's event that an actor has run on every node."""
     begin = time.time()
     job = cluster.sbatch(
         [f"--nodes={nodes}", *FLAGS, "slurm/launch.sh", "cluster"],
         environment={"VERLJOB_IMAGE": image, "VERLJOB_PLATFORM": "cpu"},
     )
-    events = f"/home/submitter/verljob/verljob/{job}/attempt-1/events.jsonl"
-
-    def passed() -> Launch | None:
-        seen = cluster.host("login").run(["cat", events], check=False).stdout
-        checks = [event for event in map(json.loads, seen.splitlines()) if event["phase"] == "cluster"]
-        ran = [event for event in checks if event["message"].startswith("an actor ran at")]
-        ended = [event["time"] for event in checks if event["event"] == "end"]
-        return Launch(ended[0] - begin, len(ran)) if ended else None
-
-    return _measure(cluster, job, passed)
+    events = f"{WORK}/verljob/{job}/attempt-1/events.jsonl"
+    return measure(cluster, job, lambda: parse_events(cluster.read(events), begin))
 
 
-def other(name: str, cluster: Cluster, image: str, nodes: int) -> Launch:
-    """bench/NAME.sh, until the moment that it calls CHECKED."""
+def launch_script(name: str, cluster: Cluster, image: str, nodes: int) -> Launch:
+    """Run `sbatch bench/launch/NAME.sh`, until the time that it prints after CHECKED."""
     begin = time.time()
     job = cluster.sbatch(
         [f"--nodes={nodes}", *FLAGS, f"--output={name}-%j.out", f"{name}.sh"], environment={"BENCH_IMAGE": image}
     )
-
-    def checked() -> Launch | None:
-        output = cluster.host("login").run(["cat", f"/home/submitter/verljob/{name}-{job}.out"], check=False).stdout
-        checked_at = re.search(r"CHECKED ([\d.]+)", output)
-        seen = re.search(r"NODES (\d+)", output)
-        return Launch(float(checked_at[1]) - begin, int(seen[1])) if checked_at and seen else None
-
-    return _measure(cluster, job, checked)
+    return measure(cluster, job, lambda: parse_output(cluster.read(f"{WORK}/{name}-{job}.out"), begin))
 
 
-def _measure(cluster: Cluster, job: int, look: Callable[[], Launch | None]) -> Launch:
-    deadline = time.monotonic() + LAUNCH_TIMEOUT_S
-    launch = None
-    while launch is None:
-        if time.monotonic() > deadline or cluster.job(job).ended:
-            return Launch(float("inf"), 0)
-        launch = look()
-        time.sleep(0.5)
-    cluster.host("login").run(["scancel", str(job)])
+def parse_events(text: str, begin: float) -> Launch | None:
+    """Parse events.jsonl: the end of phase `cluster`, and its notes that an actor ran. None before the end.
+
+    The last line may be incomplete while the job runs.
+    """
+    complete = text[: text.rfind("\n") + 1]
+    checks = [event for event in map(json.loads, complete.splitlines()) if event["phase"] == "cluster"]
+    actors = {match[1] for event in checks if (match := re.search(r" ran at (\S+)", event["message"]))}
+    ends = [event["time"] for event in checks if event["event"] == "end"]
+    return Launch(ends[0] - begin, len(actors)) if ends else None
+
+
+def parse_output(text: str, begin: float) -> Launch | None:
+    """Parse the output of guide.sh, symmetric.sh or minimum.sh. None before both of its lines."""
+    checked = re.search(r"CHECKED ([\d.]+)\n", text)
+    count = re.search(r"NODES (\d+)\n", text)
+    return Launch(float(checked[1]) - begin, int(count[1])) if checked and count else None
+
+
+def measure(cluster: Cluster, job: int, read: Callable[[], Launch | None]) -> Launch:
+    """Wait for the launch's check or the job's end, cancel the job, and return what its files have after its end.
+
+    A job may print its check and end between two polls, so they are read again.
+    """
+    wait_until(lambda: read() is not None or cluster.job(job).ended, LAUNCH_TIMEOUT_S)
+    cluster.host("login").run(["scancel", str(job)], check=False)
     cluster.wait_job(job, timeout_s=60)
-    cluster.wait_ready(timeout_s=60)
-    for node in cluster.nodes:  # the guides leave their containers behind when they are cancelled
+    launch = read()
+    for node in cluster.nodes:  # a script that is cancelled leaves its containers
         cluster.host(node).run(["sh", "-c", "docker ps --quiet | xargs --no-run-if-empty docker kill"])
-    return launch
+    cluster.wait_ready(timeout_s=60)
+    return launch or FAILED
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--launches", type=int, default=5)
     parser.add_argument("--against", nargs="*", default=["guide"], choices=["guide", "symmetric", "minimum"])
@@ -108,46 +116,47 @@ def main() -> None:
         cluster.up("verljob-base:bookworm")
         image = cluster.push(options.image)
         cluster.sync_checkout()
-        scripts = [Path(__file__).with_name(f"{name}.sh") for name in ("by_hand", *options.against)]
-        cluster.host("login").put(scripts, "/home/submitter/verljob", user="submitter")
+        scripts = [Path(__file__).with_name(f"{name}.sh") for name in ("containers", *options.against)]
+        cluster.host("login").put(scripts, WORK, user="submitter")
         for node in cluster.nodes:
             cluster.host(node).run(["docker", "pull", "--quiet", image], timeout_s=900)
-        ways: dict[str, Way] = {"launch.sh": ours, **{name: partial(other, name) for name in options.against}}
-        report(ways, cluster, image, options.launches, options.floor)
+        scripted: dict[str, Way] = {name: partial(launch_script, name) for name in options.against}
+        compare({"launch.sh": launch_ours, **scripted}, cluster, image, options.launches, options.floor)
     finally:
         cluster.down()
 
 
-def report(ways: dict[str, Way], cluster: Cluster, image: str, launches: int, with_floor: bool) -> None:
-    """Launch every way in turns, print a line for each, and the medians of those that were complete."""
+def compare(ways: dict[str, Way], cluster: Cluster, image: str, launches: int, with_floor: bool) -> None:
+    """Launch every way in turns; print a line for each launch, and the medians of the complete ones."""
     nodes = len(cluster.nodes)
     complete: dict[str, list[float]] = {name: [] for name in ways}
-    floors: list[ByHand] = []
+    floors: list[PlainCluster] = []
     for _ in range(launches):
         for name, start in ways.items():
             launch = start(cluster, image, nodes)
             print(f"{name}: {launch.seconds:.1f} s, {launch.nodes} of {nodes} nodes", flush=True)
             complete[name] += [launch.seconds] if launch.nodes == nodes else []
-        floors += _floor(cluster, image) if with_floor else []
+        floors += _measure_floor(cluster, image) if with_floor else []
     medians = {name: statistics.median(seconds) for name, seconds in complete.items() if seconds}
     for name, seconds in complete.items():
-        ratio = f", launch.sh takes {medians['launch.sh'] / medians[name]:.2f} of it" if len(seconds) else ""
+        comparable = name in medians and "launch.sh" in medians
+        ratio = f", launch.sh takes {medians['launch.sh'] / medians[name]:.2f} of it" if comparable else ""
         median = f"median {medians[name]:.1f} s" if seconds else "no median"
         print(f"{name}: {len(seconds)} of {launches} complete, {median}{ratio}")
     if floors and "launch.sh" in medians:
-        print(verdict(medians["launch.sh"], floors, os.cpu_count() or 1))
+        print(floor.comparison(medians["launch.sh"], floors, os.cpu_count() or 1))
 
 
-def _floor(cluster: Cluster, image: str) -> list[ByHand]:
-    """Make a cluster by hand, and return it if it was whole."""
+def _measure_floor(cluster: Cluster, image: str) -> list[PlainCluster]:
+    """Measure a start of Ray without Slurm; the list is empty if the cluster is incomplete."""
     try:
-        done = by_hand([cluster.host(node) for node in cluster.nodes], image)
+        plain = floor.measure([cluster.host(node) for node in cluster.nodes], image)
     except CommandFailed as failed:
-        said = (failed.output.splitlines() or ["(nothing)"])[-1]
-        print(f"by hand: no cluster, a command ended with {failed.code}: {said}", flush=True)
+        last_line = (failed.output.splitlines() or ["(no output)"])[-1]
+        print(f"floor: no cluster, a command ended with {failed.code}: {last_line}", flush=True)
         return []
-    print(done, flush=True)
-    return [done] if done.nodes == len(cluster.nodes) else []
+    print(plain, flush=True)
+    return [plain] if plain.nodes == len(cluster.nodes) else []
 
 
 if __name__ == "__main__":

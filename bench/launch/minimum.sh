@@ -1,11 +1,11 @@
 #!/bin/bash
-# The least that makes a cluster: a container on every node, one `ray start --head`, then one join a worker, all of them
-# at once, without a check. To be measured against.
+# The shortest way to a cluster, for comparison only: a container on every node, one `ray start --head`, then one join for
+# each worker, all at once, without a check. Prints CHECKED and the time, then NODES and their number.
 #SBATCH --job-name=minimum
 #SBATCH --ntasks-per-node=1
 set -uo pipefail
-# shellcheck source=bench/launch/by_hand.sh
-. "$SLURM_SUBMIT_DIR/by_hand.sh"
+# shellcheck source=bench/launch/containers.sh
+. "$SLURM_SUBMIT_DIR/containers.sh"
 
 readonly NAME=minimum_$SLURM_JOB_ID
 

@@ -1,11 +1,11 @@
-"""Replaces Ray in bench/launch/growth.py, as the module and the command `ray`: takes Ray's times and no CPU.
+"""Stand-in for Ray, as the module and the command `ray`: takes Ray's times and no CPU. For growth.py and supervisor.py.
 
-verl_node's ray_node/start.py and driver_main.py run on it as they are. Its GCS is a list of nodes behind a socket. All
-of `ray start` begins with the order to start: that a real Ray has been imported before is no gain here. Settings:
+verl_node's ray_node/start.py and driver_main.py run on it unchanged. Its GCS is a list of nodes behind a socket. The
+times count from the command to start, although verl_node imports a real Ray before. Settings:
 
 STANDIN_RAY_HEAD_S, STANDIN_RAY_GCS_S   seconds from `ray start --head` to its node, and to its GCS
 STANDIN_RAY_JOIN_S                      seconds from `ray start --address` to its node, after the head
-STANDIN_RAY_DELAY=HOST=SECONDS, STANDIN_RAY_FAIL=HOST   one node is late, or ends with 1
+STANDIN_RAY_DELAY=HOST=SECONDS, STANDIN_RAY_FAIL=HOST   one node is late, or exits with 1
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-# docs/benchmarks.md tells where they were measured.
+# Measured on an idle machine: docs/benchmarks.md.
 HEAD_S, GCS_S, JOIN_S = (
     float(os.environ.get(f"STANDIN_RAY_{name}_S", default))
     for name, default in {"HEAD": "5.7", "GCS": "1.7", "JOIN": "3.2"}.items()
 )
 _POLL_S = 0.1
-_KNOWN = Path(tempfile.gettempdir(), "standin-ray")  # the address of the node's GCS, for init(address="auto")
+_GCS_FILE = Path(tempfile.gettempdir(), "standin-ray")  # the address of the node's GCS, for init(address="auto")
 
 
 class _Gcs(socketserver.ThreadingTCPServer):
@@ -42,7 +42,7 @@ class _Gcs(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.StreamRequestHandler):
     def handle(self) -> None:
-        """Enter the node of a line, if it names one, for as long as it is connected; answer with all."""
+        """Register the node of a line, if it has one, while it is connected; answer with all nodes."""
         nodes: dict[int, dict[str, Any]] = self.server.nodes  # type: ignore[attr-defined]
         for line in self.rfile:
             nodes.update({id(self): node} if (node := json.loads(line)) else {})
@@ -51,7 +51,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 class _Client:
-    """A connection to the GCS, which may not listen yet."""
+    """A connection to the GCS; waits until it listens."""
 
     def __init__(self, gcs: str) -> None:
         host, _, port = gcs.rpartition(":")
@@ -64,21 +64,21 @@ class _Client:
         self.address = str(self._socket.getsockname()[0])
         self._file = self._socket.makefile("rw")
 
-    def nodes(self, enter: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        self._file.write(f"{json.dumps(enter or {})}\n")
+    def nodes(self, register: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        self._file.write(f"{json.dumps(register or {})}\n")
         self._file.flush()
         return list(json.loads(self._file.readline()))
 
 
 def start(flags: dict[str, str]) -> None:
-    """Be `ray start --block`."""
+    """Run as `ray start --block`."""
     began, host = time.monotonic(), os.environ.get("SLURMD_NODENAME", "")
     late, _, delay_s = os.environ.get("STANDIN_RAY_DELAY", "").partition("=")
     began += float(delay_s) if late == host and delay_s else 0.0
     if os.environ.get("STANDIN_RAY_FAIL") == host != "":
-        sys.exit(f"the stand-in for Ray was asked to fail on {host}")
+        sys.exit(f"STANDIN_RAY_FAIL={host}")
     gcs = flags.get("address") or f"{flags['node-ip-address']}:{flags['port']}"
-    _KNOWN.write_text(gcs)
+    _GCS_FILE.write_text(gcs)
     if "head" in flags:
         _until(began + GCS_S)
         server = _Gcs((flags["node-ip-address"], int(flags["port"])), _Connection)
@@ -92,7 +92,7 @@ def start(flags: dict[str, str]) -> None:
     manager = socket.create_server((address, int(flags.get("node-manager-port", 0))))
     resources = {"GPU": int(flags["num-gpus"]), "CPU": int(flags["num-cpus"])}
     client.nodes({"NodeID": address, "NodeManagerAddress": address, "Alive": True, "Resources": resources})
-    Path("/proc/self/comm").write_text("raylet")  # which verl_node looks for
+    Path("/proc/self/comm").write_text("raylet")  # verl_node finds the process by this name
     signal.pause()
     manager.close()
 
@@ -102,16 +102,16 @@ def _until(moment: float) -> None:
 
 
 def main(args: Sequence[str], prog_name: str = "ray") -> None:
-    words = [word for argument in args[1:] for word in argument.split("=", 1)]
-    names = [index for index, word in enumerate(words) if word.startswith("--")]
-    start({words[i][2:]: "".join(words[i + 1 : j]) for i, j in zip(names, [*names[1:], len(words)])})
+    parts = [part for argument in args[1:] for part in argument.split("=", 1)]
+    names = [index for index, part in enumerate(parts) if part.startswith("--")]
+    start({parts[i][2:]: "".join(parts[i + 1 : j]) for i, j in zip(names, [*names[1:], len(parts)])})
 
 
 _driver: list[_Client] = []
 
 
 def init(address: str, **_: Any) -> None:
-    _driver.append(_Client(os.environ.get("RAY_ADDRESS") or _KNOWN.read_text() if address == "auto" else address))
+    _driver.append(_Client(os.environ.get("RAY_ADDRESS") or _GCS_FILE.read_text() if address == "auto" else address))
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -127,14 +127,23 @@ def get(values: Sequence[Any]) -> list[Any]:
 
 
 def remote(actor: type) -> Any:
-    """Return what makes actors of the class, which run here and at once, with Ray's mask."""
+    """Return a factory of actors of the class; their methods run at once in this process, with Ray's GPU mask."""
 
     def options(num_gpus: int = 0, **_: Any) -> Any:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(num_gpus)))
-        made = actor()
-        return SimpleNamespace(remote=lambda: SimpleNamespace(look=SimpleNamespace(remote=made.look)))
+        return SimpleNamespace(remote=lambda: _Handle(actor()))
 
     return SimpleNamespace(options=options)
+
+
+class _Handle:
+    """A handle of an actor: ``handle.method.remote(...)`` calls ``method(...)``."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=getattr(self._actor, method))
 
 
 def _module(name: str, **content: Any) -> None:

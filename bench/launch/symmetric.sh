@@ -1,6 +1,6 @@
 #!/bin/bash
-# `ray symmetric-run` in the same containers, one step on every node: what Ray itself offers for Slurm since 2.49. To be
-# measured against.
+# `ray symmetric-run` in the same containers, one step on every node: Ray's own launch for Slurm since 2.49, for comparison
+# only. Prints NODES and their number, then CHECKED and the time.
 #SBATCH --job-name=symmetric
 #SBATCH --ntasks-per-node=1
 set -uo pipefail

@@ -2,9 +2,9 @@
 
     .venv/bin/python bench/node/explain.py [--gigabytes 1] [--rounds 3]
 
-The file is what clean, noisy jobs wrote (tests/data/logs/clean), over and over with other numbers, and at its end a
-failure. Prints the ratio of the best times and CPU times, and the most memory of all of explain's processes together;
-then of how many kept logs of failures it is right, and how many logs of programs that ended well it calls failures.
+The file repeats the logs of jobs that succeeded (tests/data/logs/clean) with other numbers, and ends with a failure.
+Prints the ratios of the best times and CPU times, and the peak memory of all processes of explain together; then how
+many logs of failures in tests/data/logs it classifies right, and how many logs of successes it calls failures.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[2]
-KEPT = ROOT / "tests" / "data" / "logs"
-CLEAN = KEPT / "clean"
-END = b"SIGTERM"  # a log that has its job's end cannot be followed by another
+LOGS = ROOT / "tests" / "data" / "logs"
+CLEAN = LOGS / "clean"
+END = b"SIGTERM"  # a log with the end of its job cannot be followed by another
 FAILURE = b"ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`\n"
 
 
 def write(path: Path, size: int) -> None:
-    """Write the file; numbers differ from copy to copy, as they do in a log."""
+    """Write the file; numbers differ from copy to copy, as in a real log."""
     logs = [log.read_bytes() for log in sorted(CLEAN.glob("*.log"))]
     text = b"".join(log for log in logs if END not in log)
-    draw = random.Random(1)  # noqa: S311  numbers to look at
+    draw = random.Random(1)  # noqa: S311  no secret
     copies = [re.sub(rb"\d", lambda _: b"%d" % draw.randrange(10), text) for _ in range(16)]
     with path.open("wb") as file:
         while file.tell() < size:
@@ -43,7 +43,7 @@ def write(path: Path, size: int) -> None:
 
 
 def timed(argv: list[str]) -> tuple[float, float, str]:
-    """Run a command; return its seconds, its CPU seconds and what it said."""
+    """Run a command; return its seconds, its CPU seconds and its output."""
     began, before = time.monotonic(), os.times()
     done = subprocess.run(
         argv, env={**os.environ, "PYTHONPATH": str(ROOT / "entrypoints")}, capture_output=True, check=True
@@ -54,65 +54,65 @@ def timed(argv: list[str]) -> tuple[float, float, str]:
 
 
 class Memory(threading.Thread):
-    """The most that a process and its children hold, looked at every 10 ms."""
+    """Samples the memory of all processes of explain every 10 ms, and keeps the maximum."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.most_mb = 0.0
-        self.over = threading.Event()
+        self.peak_mb = 0.0
+        self.stop = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.01):
-            self.most_mb = max(self.most_mb, sum(map(_own_mb, _explainers())))
+        while not self.stop.wait(0.01):
+            self.peak_mb = max(self.peak_mb, sum(map(_proportional_mb, _explain_processes())))
 
 
-def _explainers() -> list[Path]:
-    found = []
+def _explain_processes() -> list[Path]:
+    folders = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if b"verl_node.explain" in (folder / "cmdline").read_bytes():
-                found.append(folder)
+                folders.append(folder)
         except OSError:  # ended meanwhile
             continue
-    return found
+    return folders
 
 
-def _own_mb(folder: Path) -> float:
-    """Proportional: what several processes share counts once."""
+def _proportional_mb(folder: Path) -> float:
+    """Return the proportional set size: shared pages count once over all processes."""
     try:
-        told = re.search(r"^Pss: +(\d+) kB", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+        match = re.search(r"^Pss: +(\d+) kB", (folder / "smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
         return 0.0
-    return int(told[1]) / 1000 if told else 0.0
+    return int(match[1]) / 1000 if match else 0.0
 
 
-def explained(log: Path, *words: str) -> dict[str, str]:
-    """Return what explain tells of a log, in this process."""
+def explain_log(log: Path, *flags: str) -> dict[str, str]:
+    """Run explain on a log in this process, and return its JSON."""
     from verl_node.explain import explain
 
-    return dict(json.loads(explain([log], failed="--failed" in words).json()))
+    return dict(json.loads(explain([log], failed="--failed" in flags).json()))
 
 
-def print_right() -> None:
-    """Print how many classes and first lines of each kept set are right, and how many good ends are called failures."""
+def print_accuracy() -> None:
+    """Print the right classes and first lines of each set of logs, and the successes that are called failures."""
     for name in ("untouched", "held_out", "taught"):
-        cases = yaml.safe_load((KEPT / f"{name}.yaml").read_text())
-        for words in ([], ["--failed"]):
-            told = [(case, explained(KEPT / name / case["file"], *words)) for case in cases]
-            classes = sum(one["class"] == case["class"] for case, one in told)
+        cases = yaml.safe_load((LOGS / f"{name}.yaml").read_text())
+        for flags in ([], ["--failed"]):
+            found = [(case, explain_log(LOGS / name / case["file"], *flags)) for case in cases]
+            classes = sum(result["class"] == case["class"] for case, result in found)
             lines = sum(
-                bool(one["line"]) and one["line"] in _first(KEPT / name / case["file"], case) for case, one in told
+                bool(result["line"]) and result["line"] in _first_line(LOGS / name / case["file"], case)
+                for case, result in found
             )
             print(
-                " ".join([name, *words]) + f": {classes} of {len(cases)} classes, {lines} of {len(cases)} first lines"
+                " ".join([name, *flags]) + f": {classes} of {len(cases)} classes, {lines} of {len(cases)} first lines"
             )
-    logs = [log for folder in ("clean", "noisy") for log in (KEPT / folder).glob("*.log")]
-    print(
-        f"{sum(explained(log)['class'] != 'none' for log in logs)} of {len(logs)} logs of good ends are called failures"
-    )
+    logs = [log for folder in ("clean", "noisy") for log in (LOGS / folder).glob("*.log")]
+    wrong = sum(explain_log(log)["class"] != "none" for log in logs)
+    print(f"{wrong} of {len(logs)} logs of successes are called failures")
 
 
-def _first(log: Path, case: dict[str, str]) -> str:
+def _first_line(log: Path, case: dict[str, str]) -> str:
     return next(line for line in log.read_text(errors="replace").splitlines() if case["line"] in line)
 
 
@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=None, help="where the file is written")
+    parser.add_argument("--folder", type=Path, default=None, help="folder for the file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         log = Path(folder) / "job.log"
@@ -131,18 +131,18 @@ def main() -> None:
         memory.start()
         for _ in range(options.rounds):
             counted.append(timed(["wc", "-l", str(log)])[:2])
-            *took, told = timed([sys.executable, "-m", "verl_node.explain", str(log)])
-            if "vllm: " not in told:
-                sys.exit(f"the failure was not found: {told}")
+            *took, output = timed([sys.executable, "-m", "verl_node.explain", str(log)])
+            if "vllm: " not in output:
+                sys.exit(f"the failure was not found: {output}")
             explained.append(tuple(took))
-        memory.over.set()
+        memory.stop.set()
         size = log.stat().st_size / 1e9
-    for name, at in (("seconds", 0), ("CPU seconds", 1)):
-        one, other = min(row[at] for row in counted), min(row[at] for row in explained)
-        print(f"{size:.2f} GB, {name}: wc -l {one:.2f}, explain {other:.2f}, {other / one:.1f} times")
-    print(f"{memory.most_mb:.0f} MB at most")
+    for name, column in (("seconds", 0), ("CPU seconds", 1)):
+        wc, explain = min(row[column] for row in counted), min(row[column] for row in explained)
+        print(f"{size:.2f} GB, {name}: wc -l {wc:.2f}, explain {explain:.2f}, {explain / wc:.1f} times")
+    print(f"{memory.peak_mb:.0f} MB at most")
     sys.path.insert(0, str(ROOT / "entrypoints"))
-    print_right()
+    print_accuracy()
 
 
 if __name__ == "__main__":

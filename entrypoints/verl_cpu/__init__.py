@@ -1,9 +1,9 @@
-"""verl 0.9.x on CPU, through verl's own extension points: no file of verl is changed.
+"""verl 0.9.x on CPU by verl's extension points, without changes to verl's files.
 
-Loaded in every process by ``VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout``, which ``verl/__init__.py``
-imports; ``VERL_PLATFORM=cpu`` chooses the platform, and ``VERL_ENGINE_DEVICE=cuda`` makes verl's EngineRegistry take
-the FSDP engine, which it registers for cuda and npu only. The ``cpu`` image sets all three.
+``verl/__init__.py`` imports the modules in ``VERL_USE_EXTERNAL_MODULES=verl_cpu.platform,verl_cpu.rollout`` in every
+process; ``VERL_PLATFORM=cpu`` selects the platform, and ``VERL_ENGINE_DEVICE=cuda`` makes verl's EngineRegistry use the
+FSDP engine, which it registers only for cuda and npu. The ``cpu`` image sets all three.
 
-What a run on it does not touch: NCCL, CUDA IPC, flash-attention, sleep mode and CUDA graphs. Its GPUs are declared to
-Ray, not real.
+A run on CPU does not cover NCCL, CUDA IPC, flash-attention, sleep mode and CUDA graphs. Its GPUs are only declared to
+Ray.
 """

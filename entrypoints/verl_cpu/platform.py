@@ -1,4 +1,4 @@
-"""The CPU as a platform of verl: device ``cpu``, backend ``gloo``, memory and stream calls that answer zero."""
+"""The CPU as a platform of verl: device ``cpu``, backend ``gloo``, memory and stream calls that return zero."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 from verl_cpu import vllm_cpu
 
 MEMORY_BYTES = 1 << 34
-"""What a memory query answers, free and total: verl only divides by it to log a share."""
+"""Result of a memory query, free and total: verl only divides by it to log a share."""
 
 
 class _Stream:
-    """A stream, and an event, on which everything has already happened."""
+    """A stream or event on which all work is already done."""
 
     cuda_stream = 0
 
@@ -32,7 +32,7 @@ class _Stream:
 
 
 class _DeviceModule(types.ModuleType):
-    """``torch.cpu`` and those calls of ``torch.cuda`` that verl makes and ``torch.cpu`` lacks."""
+    """``torch.cpu`` with functions of ``torch.cuda`` that verl calls."""
 
     Event = Stream = _Stream
 
@@ -78,7 +78,7 @@ class _DeviceModule(types.ModuleType):
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):
-    """One device a process; Ray counts it as a GPU, declared by ``ray start --num-gpus``."""
+    """One device per process; Ray counts it as a GPU, declared by ``ray start --num-gpus``."""
 
     device_name = "cpu"
     vendor_name = "cpu"
@@ -135,12 +135,12 @@ class CpuPlatform(PlatformBase):
 
 
 def _init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
-    """verl asks for ``cpu:gloo,<device>:<backend>``, and torch refuses a device that is named twice."""
+    """verl passes ``cpu:gloo,<device>:<backend>``, and torch rejects a device that occurs twice."""
     return _torch_init_process_group("gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
 
 
 def _pin_memory(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """verl's reference policy runs under FSDP2's CPUOffloadPolicy(pin_memory=True); pinning needs an accelerator."""
+    """verl's reference policy uses FSDP2's CPUOffloadPolicy(pin_memory=True); pinning needs an accelerator."""
     return tensor
 
 

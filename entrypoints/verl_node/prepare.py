@@ -68,15 +68,15 @@ def _check_file(path: Path) -> None:
 def _hold_against(configuration: Path) -> None:
     """Hold the model and the data against the configuration, where the head's first look could keep one."""
     from verl_node.configuration import check
-    from verl_node.configuration.finding import ERROR, require_none
+    from verl_node.configuration.finding import ERROR, require_no_errors
 
     if not configuration.is_file():
         return
-    findings = check.later(*check.saved(configuration))
+    findings = check.check_inputs(*check.saved(configuration))
     for found in findings:
         if found.severity != ERROR:
             _report("model", "note", message=found.sentence())
-    require_none(findings)
+    require_no_errors(findings)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

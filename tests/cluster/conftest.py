@@ -1,4 +1,4 @@
-"""One rehearsal cluster of two nodes for all tests here, driven by pytest-docker, with verl.cpu in its registry."""
+"""Fixtures of the cluster tests: one rehearsal cluster of two nodes, with verl.cpu in its registry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_docker.plugin import Services
 from images.engine import base_image
 from slurm.testbed import Cluster, compose
 from tests.support.cluster import cluster_setup
-from tests.support.cluster.launches import HOME, STEPS, Launch, saved, submit, wait_until
+from tests.support.cluster.launches import HOME, STEPS, Launch, saved_step, submit, wait_until
 
 NODES = 2
 READY_S = 120
 TRAINING_S = 600
 REQUEUED_S = 2
-"""A job that starts in the second of its requeue fails: slurmctld says "Killing non-startable batch JobId=…:
-Job credential revoked" (3 of 40 jobs that were told `StartTime=now` at once, none of 40 after two seconds)."""
+"""A job that starts in the second of its requeue fails with "Killing non-startable batch JobId=…: Job credential
+revoked" of slurmctld (3 of 40 jobs with `StartTime=now` at once, none of 40 after two seconds)."""
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def docker_compose_project_name() -> str:
 
 @pytest.fixture(scope="session")
 def docker_setup(docker_client: str) -> Iterator[list[str]]:
-    """Start without --wait, which docker-compose 1.29 lacks; what an earlier run left behind goes first."""
+    """Remove the cluster of an earlier run and start; without --wait, which docker-compose 1.29 does not have."""
     compose.build_images(base_image.ensure())
     compose.make_volumes()
     with pytest.MonkeyPatch.context() as patch:
@@ -56,46 +56,46 @@ def docker_cleanup() -> list[str]:
 
 @pytest.fixture(scope="session")
 def testbed(docker_compose_project_name: str, docker_services: Services) -> Cluster:
-    """A cluster that takes jobs."""
-    found = Cluster(NODES, name=docker_compose_project_name)
-    found.wait_ready(timeout_s=READY_S)
-    return found
+    """A running cluster."""
+    cluster = Cluster(NODES, name=docker_compose_project_name)
+    cluster.wait_ready(timeout_s=READY_S)
+    return cluster
 
 
 @pytest.fixture(scope="session")
 def cluster(testbed: Cluster) -> Cluster:
-    """A cluster that takes jobs, with this checkout in submitter's home and a folder to submit from."""
-    cluster_setup.bring_checkout(testbed)
+    """A running cluster with this checkout in submitter's home, and a folder to submit from."""
+    cluster_setup.copy_checkout(testbed)
     return testbed
 
 
 @pytest.fixture(scope="session")
 def environment(cluster: Cluster, cpu_image: str) -> dict[str, str]:
-    """What a job needs in its environment: the image, which both nodes have pulled from the registry."""
-    return cluster_setup.bring_image(cluster, cpu_image)
+    """Environment of a job: the image, which both nodes have pulled from the registry."""
+    return cluster_setup.job_environment(cluster_setup.load_for_docker(cluster, cpu_image))
 
 
 @pytest.fixture(scope="session")
 def stub(cluster: Cluster) -> str:
-    """A recipe whose training does nothing, in the folder to submit from, where Python finds its module."""
-    return cluster_setup.bring_stub(cluster)
+    """Path of a recipe whose training does nothing, in the folder to submit from."""
+    return cluster_setup.copy_stub(cluster)
 
 
 @pytest.fixture(scope="session")
 def training(cluster: Cluster, environment: dict[str, str]) -> Launch:
-    """verl's own main_ppo over two nodes, ended by itself in its second attempt.
+    """verl's main_ppo over two nodes, which has completed in its second attempt.
 
-    The first one was told, after its first checkpoint, that its time is nearly over, and started again.
+    The first attempt got USR1, the warning before the time limit, after its first checkpoint and was requeued.
     """
     keys = {"save_freq": 1, "test_freq": STEPS, "total_training_steps": STEPS}
-    words = ["demo_cpu", *(f"trainer.{key}={value}" for key, value in keys.items())]
+    arguments = ["demo_cpu", *(f"trainer.{key}={value}" for key, value in keys.items())]
     flags = ["--nodes=2", "--gpus-per-node=1", "--requeue"]
-    launch = submit(cluster, words, flags=flags, environment=environment, folder=HOME, script="slurm/launch.sh")
-    wait_until(lambda: saved(launch) > 0, TRAINING_S, "checkpoint", launch.last_words)
+    launch = submit(cluster, arguments, flags=flags, environment=environment, folder=HOME, script="slurm/launch.sh")
+    wait_until(lambda: saved_step(launch) > 0, TRAINING_S, "checkpoint", launch.end_of_output)
     login = cluster.host("login")
     login.run(["scancel", "--batch", "--signal=USR1", str(launch.id)])
-    wait_until(lambda: cluster.job(launch.id).state == "PENDING", TRAINING_S, "requeue", launch.last_words)
+    wait_until(lambda: cluster.job(launch.id).state == "PENDING", TRAINING_S, "requeue", launch.end_of_output)
     time.sleep(REQUEUED_S)
-    login.run(["scontrol", "update", f"JobId={launch.id}", "StartTime=now"])  # Slurm would hold it for two minutes
+    login.run(["scontrol", "update", f"JobId={launch.id}", "StartTime=now"])  # otherwise Slurm holds it for two minutes
     launch.wait(TRAINING_S)
     return launch

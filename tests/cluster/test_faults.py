@@ -1,4 +1,4 @@
-"""The quick half of the faults: each ends the job soon, with its code and its cause, and leaves nothing behind."""
+"""The quick faults: each ends the job in time, with its code and its cause, and leaves nothing on the nodes."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import pytest
 
 from slurm.testbed import Cluster
 from tests.faults import outages
-from tests.faults.chaos import attempt, row, runtime_of
-from tests.faults.drill import Ground
+from tests.faults.chaos import drill_safely, format_outcome, make_runtime
+from tests.faults.drill import DrillSetup
 from tests.faults.injections import SUPERVISOR
 from tests.faults.kinds import KINDS, SHORTEST, Kind
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import STARTS_S, WORKER, Scene
 
 STEPS = 30
-SLACK = 2.0  # machines that run tests are busy
+SLACK = 2.0  # for busy machines
 
 
 @pytest.fixture(scope="module")
-def grounds(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[Ground]:
+def setup(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[DrillSetup]:
     """The cluster, with another account's Ray on every node."""
     neighbour = Neighbour(cluster, environment["VERLJOB_IMAGE"])
-    neighbour.move_in(cluster.nodes)
-    yield Ground(cluster, runtime_of("docker", environment["VERLJOB_IMAGE"]), stub, neighbour, SHORTEST)
-    neighbour.move_out(cluster.nodes)
+    neighbour.start(cluster.nodes)
+    yield DrillSetup(cluster, make_runtime("docker", environment["VERLJOB_IMAGE"]), stub, neighbour, SHORTEST)
+    neighbour.stop(cluster.nodes)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.quick], ids=lambda kind: kind.name)
-def test_a_fault_ends_the_job_soon_says_why_and_leaves_nothing(kind: Kind, grounds: Ground) -> None:
-    outcome = attempt(kind, grounds, slack=SLACK)
+def test_a_fault_ends_the_job_in_time_with_its_cause_and_leaves_nothing(kind: Kind, setup: DrillSetup) -> None:
+    outcome = drill_safely(kind, setup, slack=SLACK)
 
-    assert outcome.problems == [], row(outcome)
+    assert outcome.problems == [], format_outcome(outcome)
 
 
-def test_what_comes_and_goes_again_ends_nothing(grounds: Ground) -> None:
-    """With the patience of every job; the long outages are `invoke dev.chaos`'s, while verl trains."""
-    scene = Scene(grounds.cluster, grounds.runtime, grounds.stub, words=[f"stub.steps={STEPS}"])
+def test_short_outages_do_not_end_the_job(setup: DrillSetup) -> None:
+    """With the default patience; `invoke dev.chaos` makes the long outages, while verl trains."""
+    scene = Scene(setup.cluster, setup.runtime, setup.stub, overrides=[f"stub.steps={STEPS}"])
     scene.submit()
     scene.job.wait_for("stub training runs", STARTS_S)
 
@@ -46,7 +46,7 @@ def test_what_comes_and_goes_again_ends_nothing(grounds: Ground) -> None:
     outages.connection_reset(scene, WORKER, 3)
 
     job = scene.job.wait(STARTS_S)
-    assert (job.state, job.code) == ("COMPLETED", 0), scene.job.last_words()
+    assert (job.state, job.code) == ("COMPLETED", 0), scene.job.end_of_output()
     assert [row["step"] for row in scene.job.rows("metrics.jsonl")] == list(range(1, STEPS + 1))
     events = scene.job.read("events.jsonl").splitlines()
     assert len(events) == len(set(events))

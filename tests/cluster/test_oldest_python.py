@@ -1,4 +1,4 @@
-"""Python 3.9 with Ray 2.44, the oldest pair of an image: the unit tests, and a cluster of two real supervisors."""
+"""Unit tests and a cluster of two real supervisors with Python 3.9 and Ray 2.44, the oldest supported pair."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from tests.support.node.supervised import Job
 from tests.support.paths import CHECKOUT, SUPERVISOR_FAKES
 
 ENVIRONMENT = CHECKOUT / ".build" / "python3.9-ray2.44"
-PROJECT = CHECKOUT / "pyproject.toml"  # for its own packages
+PROJECT = CHECKOUT / "pyproject.toml"  # for its dependencies
 PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker", "pytest-xdist"]
-UNIT = ["tests/unit/verl_node"]  # the rest needs 3.11
+UNIT = ["tests/unit/verl_node"]  # the other tests need 3.11
 CLUSTER_S = 300
 EVERYWHERE = {"0" * 8, "0" * 32}
 
 
 def interpreter() -> str | None:
-    """A Python 3.9 that runs: on PATH, or one of pyenv's versions."""
+    """Return a working Python 3.9: on PATH, or of pyenv."""
     candidates = [found] if (found := shutil.which("python3.9")) else []
     if shutil.which("pyenv"):
         root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True).stdout.strip()
         candidates += map(str, Path(root, "versions").glob("3.9.*/bin/python"))
-    for candidate in candidates:  # a shim is on PATH also where its version is not chosen
-        tried = subprocess.run([candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False)
-        if tried.returncode == 0:
+    for candidate in candidates:  # a pyenv shim is on PATH even if its version is not selected
+        trial = subprocess.run([candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+        if trial.returncode == 0:
             return candidate
     return None
 
 
 @pytest.fixture(scope="module")
 def python39() -> Path:
-    """Its interpreter, in an environment that is made once (Ray is a download of 65 MB)."""
+    """Interpreter of a cached environment with Python 3.9 and Ray, a download of 65 MB."""
     python = ENVIRONMENT / "bin" / "python"
-    whole, wanted = ENVIRONMENT / "whole", "\n".join([*PACKAGES, PROJECT.read_text()])
-    if whole.exists() and whole.read_text() == wanted:
+    complete, inputs = ENVIRONMENT / "complete", "\n".join([*PACKAGES, PROJECT.read_text()])
+    if complete.exists() and complete.read_text() == inputs:
         return python
-    found = interpreter()
-    if found is None:
-        pytest.skip("there is no Python 3.9 on this machine")
+    base = interpreter()
+    if base is None:
+        pytest.skip("this machine has no Python 3.9")
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    subprocess.run([found, "-m", "venv", "--without-pip", ENVIRONMENT], check=True)
+    subprocess.run([base, "-m", "venv", "--without-pip", ENVIRONMENT], check=True)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
     subprocess.run([*uv, *PACKAGES, "--requirement", str(PROJECT)], check=True)
-    whole.write_text(wanted)
+    complete.write_text(inputs)
     return python
 
 
-def test_the_unit_tests_hold(python39: Path) -> None:
-    cache = f"cache_dir={CHECKOUT / '.pytest_cache'}"  # verl's own files are downloaded once
+def test_the_unit_tests_pass(python39: Path) -> None:
+    cache = f"cache_dir={CHECKOUT / '.pytest_cache'}"  # files of verl are downloaded once
     done = subprocess.run(
         [python39, "-m", "pytest", "--quiet", "--numprocesses=2", "--dist=loadfile", "-o", cache, *UNIT],
         cwd=CHECKOUT,
@@ -68,8 +68,8 @@ def test_the_unit_tests_hold(python39: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A job that has ended, and the addresses on which its ports listened meanwhile, as the kernel writes them."""
+class Ended:
+    """A job that has ended, and the listening addresses by port while it ran, as the kernel prints them."""
 
     codes: list[int]
     output: str
@@ -78,12 +78,12 @@ class Seen:
     block: range
 
 
-def run(python: Path, folder: Path, nodes: int, **changes: str) -> Seen:
-    """A job whose training shows the kernel's table of sockets."""
+def run(python: Path, folder: Path, nodes: int, **changes: str) -> Ended:
+    """Run a job whose training prints the kernel's table of sockets."""
     (folder / "bin").mkdir()
     (folder / "bin" / "python3").symlink_to(
         SUPERVISOR_FAKES / "python3"
-    )  # preparation and training; REAL_DRIVER: not the driver
+    )  # stand-ins for preparation and training; REAL_DRIVER: not for the driver
     job = Job(folder, nodes, python=python, ray="2.44.1")
     try:
         job.start(
@@ -100,17 +100,17 @@ def run(python: Path, folder: Path, nodes: int, **changes: str) -> Seen:
         for address, port in rows:
             if int(port, 16) in block:
                 listening.setdefault(int(port, 16), set()).add(address)
-        return Seen(codes, job.output(0), listening, job.left(), block)
+        return Ended(codes, job.output(0), listening, job.left(), block)
     finally:
         job.close()
 
 
 @pytest.fixture(scope="module")
-def two(python39: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def two(python39: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return run(python39, tmp_path_factory.mktemp("two"), 2)
 
 
-def test_two_supervisors_form_a_cluster_and_end_with_the_trainings_code(two: Seen) -> None:
+def test_two_supervisors_form_a_cluster_and_exit_with_the_trainings_code(two: Ended) -> None:
     assert two.codes == [7, 0], two.output
     assert "Ray 2.44.1, Python 3.9" in two.output
     for address in ("127.0.0.2", "127.0.0.3"):
@@ -118,7 +118,7 @@ def test_two_supervisors_form_a_cluster_and_end_with_the_trainings_code(two: See
     assert two.left == []
 
 
-def test_without_tokens_dashboard_and_client_server_are_off_and_one_line_warns(two: Seen) -> None:
+def test_without_tokens_dashboard_and_client_server_are_off_with_one_warning(two: Ended) -> None:
     dashboard, client_server = two.block[2], two.block[100] + 9
 
     assert two.listening
@@ -129,5 +129,5 @@ def test_without_tokens_dashboard_and_client_server_are_off_and_one_line_warns(t
 
 
 @pytest.mark.xfail(reason="unmet: Ray's servers listen on every interface, whatever --node-ip-address says")
-def test_it_cannot_be_reached_from_outside_of_its_nodes(two: Seen) -> None:
+def test_ray_listens_on_no_other_interface(two: Ended) -> None:
     assert [port for port, addresses in two.listening.items() if EVERYWHERE & addresses] == []

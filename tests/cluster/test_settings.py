@@ -1,4 +1,4 @@
-"""Wrong settings end with 64, a sentence and no wait; launch.sh finds itself however it was submitted."""
+"""Wrong settings end the job at once with 64 and a message; launch.sh finds its files for every way to submit."""
 
 from __future__ import annotations
 
@@ -30,27 +30,29 @@ def test_an_allocation_without_gpus_names_the_flag(cluster: Cluster, environment
     assert "--gpus-per-node" in last
 
 
-def test_an_absent_image_ends_with_66_naming_node_reference_and_remedies(
+def test_a_missing_image_ends_with_66_with_node_reference_and_fixes(
     cluster: Cluster, environment: dict[str, str]
 ) -> None:
     absent = "registry:5000/verl.cpu:absent"
     code, last = ended(submit(cluster, ["demo_cpu"], environment={**environment, "VERLJOB_IMAGE": absent}))
 
     assert code == 66
-    for words in ("node n", absent, "push it to a registry", "shared folder", "docker load"):
-        assert words in last
+    for text in ("node n", absent, "push it to a registry", "shared folder", "docker load"):
+        assert text in last
 
 
-def test_a_contradicting_override_ends_with_65(cluster: Cluster, environment: dict[str, str]) -> None:
+def test_an_override_that_contradicts_the_allocation_ends_with_65(
+    cluster: Cluster, environment: dict[str, str]
+) -> None:
     launch = submit(cluster, ["demo_cpu", "trainer.nnodes=3"], environment=environment)
     job = launch.wait(90)
 
-    assert job.code == 65, launch.last_words()
+    assert job.code == 65, launch.end_of_output()
     assert "trainer.nnodes" in launch.result()["cause"]
 
 
 @pytest.fixture(scope="module")
-def places(cluster: Cluster) -> None:
+def copies(cluster: Cluster) -> None:
     """A symlink to launch.sh, and a copy of the checkout in a path with a space."""
     login = cluster.host("login")
     login.run(["ln", "-sfn", f"{HOME}/slurm/launch.sh", f"{WORK}/link.sh"], user="submitter")
@@ -70,16 +72,18 @@ SUBMISSIONS = {
 
 
 @pytest.mark.parametrize(("folder", "script", "flags"), SUBMISSIONS.values(), ids=SUBMISSIONS)
-def test_launch_finds_itself(cluster: Cluster, places: None, folder: str, script: str, flags: tuple[str, ...]) -> None:
+def test_launch_finds_its_files(
+    cluster: Cluster, copies: None, folder: str, script: str, flags: tuple[str, ...]
+) -> None:
     code, last = ended(submit(cluster, ["no_such"], flags=flags, folder=folder, script=script))
 
     assert code == 64
     assert "no recipe 'no_such'" in last
 
 
-def test_launch_finds_itself_from_standard_input(cluster: Cluster) -> None:
-    words = "sbatch --parsable --nodes=1 < slurm/launch.sh"
-    job = int(cluster.host("login").run(["bash", "-c", words], user="submitter", folder=HOME).stdout)
+def test_launch_finds_its_files_from_standard_input(cluster: Cluster) -> None:
+    command = "sbatch --parsable --nodes=1 < slurm/launch.sh"
+    job = int(cluster.host("login").run(["bash", "-c", command], user="submitter", folder=HOME).stdout)
 
     code, last = ended(Launch(cluster, job, HOME))
 
@@ -87,7 +91,7 @@ def test_launch_finds_itself_from_standard_input(cluster: Cluster) -> None:
     assert "--gpus-per-node" in last
 
 
-def test_a_checkout_that_the_nodes_cannot_see_is_refused(cluster: Cluster, environment: dict[str, str]) -> None:
+def test_a_checkout_that_is_missing_on_the_nodes_is_an_error(cluster: Cluster, environment: dict[str, str]) -> None:
     login = cluster.host("login")
     login.run(["cp", "-r", f"{HOME}/slurm", "/opt/unseen"])
 
@@ -98,7 +102,7 @@ def test_a_checkout_that_the_nodes_cannot_see_is_refused(cluster: Cluster, envir
     assert "export VERLJOB_HOME" in last
 
 
-def test_a_folder_that_only_a_second_group_may_write_can_be_written(
+def test_a_job_can_write_to_a_folder_of_its_second_group(
     cluster: Cluster, stub: str, environment: dict[str, str]
 ) -> None:
     login = cluster.host("login")
@@ -107,6 +111,6 @@ def test_a_folder_that_only_a_second_group_may_write_can_be_written(
     launch = submit(cluster, [stub], environment={**environment, "VERLJOB_RUN_DIR": "/home/project/run"})
     job = launch.wait(180)
 
-    assert job.code == 0, launch.last_words()
+    assert job.code == 0, launch.end_of_output()
     owners = login.run(["find", "/home/project/run", "-printf", "%u %g\n"]).stdout.split("\n")
     assert set(filter(None, owners)) == {"submitter project"}

@@ -1,4 +1,4 @@
-"""An image that must be signed: launch.sh verifies it on a node with Debian's cosign, and all nodes run that digest."""
+"""Required signatures: launch.sh verifies the image with Debian's cosign, and all nodes run the verified digest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNERS = ("ours", "another")
 def digest(
     cluster: Cluster, cpu_image: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """The digest of verl.cpu, which `ours` signed and `another` did not; nodes and accounts have both public keys."""
+    """Digest of verl.cpu, which `ours` signed and `another` did not; the account has both public keys."""
     folder = tmp_path_factory.mktemp("keys")
     for signer in SIGNERS:
         run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(folder / signer)])
@@ -34,21 +34,21 @@ def digest(
         signing.sign(repository, subject, folder / SIGNERS[0], {})
     public = [folder / f"{signer}.pub" for signer in SIGNERS]
     cluster.host("login").put([debian_cosign.ensure("trixie"), *public], WORK, user="submitter")
-    cluster_setup.bring_for_podman(cluster, cpu_image)
+    cluster_setup.load_for_podman(cluster, cpu_image)
     return subject.digest
 
 
 def start(cluster: Cluster, stub: str, image: str, signer: str) -> dict[str, Launch]:
-    """A job of each runtime that demands a signature of this signer."""
-    demand = {"VERLJOB_REQUIRE_SIGNATURE": f"{WORK}/{signer}.pub", "VERLJOB_COSIGN": f"{WORK}/cosign"}
-    told = {"VERLJOB_IMAGE": image, "VERLJOB_HOME": HOME, **demand}
+    """Start a job of each runtime that requires a signature of this signer."""
+    required = {"VERLJOB_REQUIRE_SIGNATURE": f"{WORK}/{signer}.pub", "VERLJOB_COSIGN": f"{WORK}/cosign"}
+    settings = {"VERLJOB_IMAGE": image, "VERLJOB_HOME": HOME, **required}
     return {
-        runtime: submit(cluster, [stub], flags=HALF, environment={**told, "VERLJOB_RUNTIME": runtime})
+        runtime: submit(cluster, [stub], flags=HALF, environment={**settings, "VERLJOB_RUNTIME": runtime})
         for runtime in RUNTIMES
     }
 
 
-def test_every_node_of_docker_and_podman_runs_the_digest_that_was_verified(
+def test_docker_and_podman_run_the_verified_digest_on_every_node(
     cluster: Cluster, environment: dict[str, str], stub: str, digest: str
 ) -> None:
     image = environment["VERLJOB_IMAGE"]
@@ -56,15 +56,15 @@ def test_every_node_of_docker_and_podman_runs_the_digest_that_was_verified(
 
     for launch in start(cluster, stub, image, "ours").values():
         job = launch.wait(ENDED_S)
-        assert (job.state, job.code) == ("COMPLETED", 0), launch.last_words()
+        assert (job.state, job.code) == ("COMPLETED", 0), launch.end_of_output()
         assert f"{pinned} is signed by the owner of {WORK}/ours.pub" in launch.output()
 
 
-def test_an_image_that_another_signed_ends_with_77_before_a_container_starts(
+def test_an_image_of_another_signer_ends_with_77_before_a_container_starts(
     cluster: Cluster, environment: dict[str, str], stub: str, digest: str
 ) -> None:
     for launch in start(cluster, stub, environment["VERLJOB_IMAGE"], "another").values():
         job = launch.wait(SOON_S)
-        assert (job.state, job.code) == ("FAILED", 77), launch.last_words()
+        assert (job.state, job.code) == ("FAILED", 77), launch.end_of_output()
         assert "is signed, but not this image by the owner of" in launch.output().strip().splitlines()[-1]
     assert leftovers(cluster) == {}

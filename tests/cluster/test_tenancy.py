@@ -1,4 +1,4 @@
-"""Two jobs of two accounts on the two halves of one node: what each holds is its own, and closed to the other."""
+"""Two jobs of two accounts on the two halves of one node: resources are separate, and each job refuses the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.cluster.launches import WORK, Launch, submit
 from tests.support.cluster.tenants import Tenant, as_neighbour
 
 NODE = "n1"
-OVER = f"{WORK}/leak-over"
+END_FILE = f"{WORK}/leak-over"
 HALF = ("--nodes=1", f"--nodelist={NODE}", "--cpus-per-task=4")
 CANARIES = {
     "HF_TOKEN": "canary-of-hugging-face",
@@ -31,14 +31,14 @@ CANARIES = {
 CANARY = "canary-of-"
 OURS, THEIRS = "verljob-2001-99998-1-0", "verljob-2002-99999-1-0"
 STALE = {OURS: 99998, THEIRS: 99999}
-"""Containers of killed launches, by jobs that Slurm does not know."""
+"""Containers of killed launches, and their jobs, which Slurm does not know."""
 
-# Answers of paths to somebody with a token, or none (-), one a line; POST only where there is no GET.
-ASK = """
+# Prints the status of METHOD=URL requests with a token, or none (-), one a line.
+REQUEST = """
 import sys, urllib.error, urllib.request
 headers = {"Authorization": "Bearer " + sys.argv[1]} if sys.argv[1] != "-" else {}
-for word in sys.argv[2:]:
-    method, url = word.split("=", 1)
+for argument in sys.argv[2:]:
+    method, url = argument.split("=", 1)
     try:
         code = urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers), timeout=20).status
     except urllib.error.HTTPError as error:
@@ -46,8 +46,8 @@ for word in sys.argv[2:]:
     print(code, method, url)
 """
 NO_TOKEN, WRONG = "-", "0" * 64
-STRANGER = Path(__file__).parents[1].joinpath("support/cluster/grpc_attacker.py").read_text(encoding="utf-8")
-# What gRPC itself answers anybody on the ports of Ray's C++ servers: nothing of it changes anything.
+GRPC_ATTACKER = Path(__file__).parents[1].joinpath("support/cluster/grpc_attacker.py").read_text(encoding="utf-8")
+# Read-only services of gRPC itself, which Ray's C++ servers offer without a token.
 OPEN_SERVICES = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection", "grpc.channelz.v1.Channelz"}
 HARMLESS = (
     "/ray.rpc.NodeInfoGcsService/GetClusterId",
@@ -56,15 +56,15 @@ HARMLESS = (
     "/ray.rpc.ReporterService/HealthCheck",
     "/ray.rpc.CoreWorkerService/NumPendingTasks",
 )
-"""A method of each kind of server that may be called with the right token."""
+"""A harmless method of each kind of server, called with the right token."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "FOO")
-# A call that Ray's own processes make of each other, without the header that says whose it is.
+# A call between Ray's own processes, without the header of the calling node.
 SYNC = """
 import sys, grpc
-same = lambda content: content
+identity = lambda content: content
 path = "/ray.rpc.syncer.RaySyncer/StartSync"
 with grpc.insecure_channel(sys.argv[1]) as channel:
-    call = channel.stream_stream(path, request_serializer=same, response_deserializer=same)
+    call = channel.stream_stream(path, request_serializer=identity, response_deserializer=identity)
     try:
         next(iter(call(iter([b""]), timeout=20)))
     except grpc.RpcError as error:
@@ -77,15 +77,15 @@ try:
 except Exception as error:
     print("refused with", type(error).__name__)
 """
-# What Ray's own source calls public, so that the page can load and ask for a token (dashboard/http_server_head.py,
-# http_server_agent.py); none of it tells of the job or changes it.
+# Public paths in Ray's source, with which the page loads and requests a token (dashboard/http_server_head.py,
+# http_server_agent.py); none of them shows or changes the job.
 PUBLIC = {"/", "/favicon.ico", "/api/authentication_mode", "/api/healthz", "/api/gcs_healthz"}
 PUBLIC |= {"/api/local_raylet_healthz", "/-/healthz", "/static/x"}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The submitter's training, which tells all its secrets, and the neighbour's cluster."""
+    """The submitter's training, which prints all its secrets, and the neighbour's cluster."""
 
     launch: Launch
     neighbours: Launch
@@ -97,13 +97,13 @@ class Pair:
 
     @property
     def folder(self) -> str:
-        return f"/tmp/verljob-2001-{self.launch.id}-1-0"  # noqa: S108  the node's
+        return f"/tmp/verljob-2001-{self.launch.id}-1-0"  # noqa: S108  on the node
 
     @property
     def address(self) -> str:
-        found = re.search(r"^nodes +n1 (\S+) ", self.launch.output(), re.MULTILINE)
-        assert found
-        return found[1]
+        match = re.search(r"^nodes +n1 (\S+) ", self.launch.output(), re.MULTILINE)
+        assert match
+        return match[1]
 
     @property
     def head_ports(self) -> HeadPorts:
@@ -114,18 +114,18 @@ class Pair:
         return NodePorts.deal(*parse_block(self.ours.environ()["VERLJOB_PORT_BLOCK"]), self.head_ports)
 
     def answers(self, token: str, *urls: str) -> list[str]:
-        """What METHOD=URL comes to for the neighbour, as `CODE METHOD URL`."""
-        said = as_neighbour(self.ours.cluster, NODE, self.image, ASK, token, *urls)
-        assert len(said.stdout.splitlines()) == len(urls), said.stderr
-        return said.stdout.splitlines()
+        """Send requests METHOD=URL as the neighbour; return `CODE METHOD URL` for each."""
+        output = as_neighbour(self.ours.cluster, NODE, self.image, REQUEST, token, *urls)
+        assert len(output.stdout.splitlines()) == len(urls), output.stderr
+        return output.stdout.splitlines()
 
-    def called(self, *tokens: str, only: tuple[str, ...] = ()) -> dict[int, dict[str, Any]]:
-        """What the methods of gRPC come to for the neighbour, by port (tests/support/cluster/grpc_attacker.py)."""
+    def grpc_results(self, *tokens: str, only: tuple[str, ...] = ()) -> dict[int, dict[str, Any]]:
+        """Call gRPC methods as the neighbour; return results by port (tests/support/cluster/grpc_attacker.py)."""
         addresses = [f"{self.address}:{listener.port}" for listener in self.ours.listeners()]
-        words = [",".join(only), *tokens, "--", *addresses]
-        said = as_neighbour(self.ours.cluster, NODE, self.image, STRANGER, *words)
-        assert said.code == 0, said.stderr
-        return {int(address.rpartition(":")[2]): told for address, told in json.loads(said.stdout).items()}
+        arguments = [",".join(only), *tokens, "--", *addresses]
+        output = as_neighbour(self.ours.cluster, NODE, self.image, GRPC_ATTACKER, *arguments)
+        assert output.code == 0, output.stderr
+        return {int(address.rpartition(":")[2]): result for address, result in json.loads(output.stdout).items()}
 
     def log(self, name: str) -> str:
         return self.ours.run(["cat", f"/tmp/ray/session_latest/logs/{name}"]).stdout  # noqa: S108
@@ -133,16 +133,16 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[Pair]:
-    cluster.host("login").run(["rm", "-f", OVER])
+    cluster.host("login").run(["rm", "-f", END_FILE])
     secrets = {**CANARIES, "VERLJOB_SECRET_NAMES": "MY_OWN"}
     home = cluster.sync_checkout(user="neighbour")
     launches: list[Launch] = []
     with stale_containers(cluster, environment["VERLJOB_IMAGE"]) as stale:
         try:
             with slurmd_on(cluster, "0"):
-                words = [f"{WORK}/leaky.yaml", f"stub.until={OVER}"]
+                arguments = [f"{WORK}/leaky.yaml", f"stub.until={END_FILE}"]
                 flags = [*HALF, "--gpus-per-node=1", "--mem=5G"]
-                launches.append(submit(cluster, words, flags=flags, environment={**environment, **secrets}))
+                launches.append(submit(cluster, arguments, flags=flags, environment={**environment, **secrets}))
                 launches[0].wait_for("leaky training runs", 180)
                 left = {"after ours": stale()}
             with slurmd_on(cluster, "1"):
@@ -160,7 +160,7 @@ def pair(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[P
                 )
                 launches[1].wait_for("ready at", 180)
                 left["after theirs"] = stale()
-            ours, theirs = (Tenant.of(cluster, NODE, launch.id) for launch in launches)
+            ours, theirs = (Tenant.find(cluster, NODE, launch.id) for launch in launches)
             token = cluster.host(NODE).run(["cat", f"/tmp/verljob-2001-{launches[0].id}-1-0/token"])  # noqa: S108
             yield Pair(launches[0], launches[1], environment["VERLJOB_IMAGE"], ours, theirs, token.stdout, left)
         finally:
@@ -171,11 +171,11 @@ def pair(cluster: Cluster, environment: dict[str, str], stub: str) -> Iterator[P
 
 @contextmanager
 def stale_containers(cluster: Cluster, image: str) -> Iterator[Callable[[], set[str]]]:
-    """Containers as killed launches of both accounts leave them; gives a question for those that are still there."""
+    """Start containers like those of killed launches of both accounts; yields a function that lists the rest."""
     node = cluster.host(NODE)
     for name, job in STALE.items():
-        words = ["--detach", "--name", name, "--label", f"verljob.job={job}", image, "sleep", "600"]
-        node.run(["docker", "run", *words])
+        arguments = ["--detach", "--name", name, "--label", f"verljob.job={job}", image, "sleep", "600"]
+        node.run(["docker", "run", *arguments])
     try:
         yield lambda: STALE.keys() & set(node.run(["docker", "ps", "--all", "--format", "{{.Names}}"]).stdout.split())
     finally:
@@ -184,7 +184,7 @@ def stale_containers(cluster: Cluster, image: str) -> Iterator[Callable[[], set[
 
 @contextmanager
 def slurmd_on(cluster: Cluster, cpu: str) -> Iterator[None]:
-    """The rehearsal's Slurm confines no CPUs: steps inherit what slurmd has, as they would what a cgroup gives them."""
+    """Restrict slurmd to a CPU: the rehearsal cluster's Slurm sets no CPUs, and steps inherit those of slurmd."""
     node = cluster.host(NODE)
     before = node.run(["bash", "-c", "taskset -cp $(pgrep -x slurmd)"]).stdout.split()[-1]
     node.run(["bash", "-c", f"taskset -acp {cpu} $(pgrep -x slurmd)"])
@@ -198,7 +198,7 @@ def test_a_job_removes_the_accounts_own_stale_containers_and_no_neighbours(pair:
     assert pair.stale == {"after ours": {THEIRS}, "after theirs": set()}
 
 
-def test_the_two_halves_have_no_device_cpu_or_byte_in_common(pair: Pair) -> None:
+def test_the_two_halves_share_no_device_cpu_or_memory(pair: Pair) -> None:
     ours, theirs = (tenant.inspect()["HostConfig"] for tenant in (pair.ours, pair.theirs))
 
     assert [device["PathOnHost"] for device in ours["Devices"]] == ["/dev/standin-gpu0"]
@@ -208,7 +208,7 @@ def test_the_two_halves_have_no_device_cpu_or_byte_in_common(pair: Pair) -> None
     assert pair.ours.run(["sh", "-c", "ls /dev/standin-gpu*"]).stdout.split() == ["/dev/standin-gpu0"]
 
 
-def test_ray_gives_out_what_the_step_was_given_and_an_actor_sees_one_mask(pair: Pair) -> None:
+def test_ray_has_the_resources_of_the_step_and_an_actor_has_one_mask(pair: Pair) -> None:
     assert re.search(r"^nodes +n1 \S+ \(1 GPUs, 4 CPUs\)", pair.launch.output(), re.MULTILINE)
     assert re.search(r"an actor ran at \S+ \(Python \S+, CUDA_VISIBLE_DEVICES=0\)", pair.launch.output())
 
@@ -227,14 +227,14 @@ def test_the_container_is_labelled_with_job_attempt_and_user(pair: Pair) -> None
     assert [labels[f"verljob.{name}"] for name in ("job", "attempt", "user")] == [str(pair.launch.id), "1", "submitter"]
 
 
-def test_nothing_of_a_job_listens_outside_its_block_which_is_locked_for_all_accounts(pair: Pair) -> None:
+def test_a_job_listens_only_in_its_block_which_is_locked_for_all_accounts(pair: Pair) -> None:
     locks = pair.ours.cluster.host(NODE).run(["bash", "-c", "stat -c %U /tmp/verljob-ports/[0-9]*-*"]).stdout
     assert set(locks.split()) == {"submitter", "neighbour"}
     assert not pair.ours.ports() & pair.theirs.ports()
     for tenant in (pair.ours, pair.theirs):
-        found = tenant.listeners()
-        assert len(found) > 8  # services of Ray
-        assert {listener.port for listener in found} - tenant.ports() == set()
+        listeners = tenant.listeners()
+        assert len(listeners) > 8  # services of Ray
+        assert {listener.port for listener in listeners} - tenant.ports() == set()
 
 
 def test_tmp_and_shared_memory_are_private(pair: Pair) -> None:
@@ -247,9 +247,9 @@ def test_a_second_account_without_the_token_is_refused_by_the_gcs(pair: Pair, en
     gcs = re.search(r"`ray start --head` at (\S+)", pair.launch.output())
     assert gcs
 
-    said = as_neighbour(pair.ours.cluster, NODE, environment["VERLJOB_IMAGE"], CALL_GCS, gcs[1])
+    output = as_neighbour(pair.ours.cluster, NODE, environment["VERLJOB_IMAGE"], CALL_GCS, gcs[1])
 
-    assert "refused with AuthenticationError" in said.stdout, said.stdout + said.stderr
+    assert "refused with AuthenticationError" in output.stdout, output.stdout + output.stderr
 
 
 def test_every_path_of_dashboard_agent_and_jobs_refuses_a_second_account(pair: Pair) -> None:
@@ -258,26 +258,26 @@ def test_every_path_of_dashboard_agent_and_jobs_refuses_a_second_account(pair: P
     served = {dashboard: routes(pair.log("dashboard.log")), agent: routes(pair.log("dashboard_agent.log"))}
     assert any(path == "/api/jobs/" for _, path in served[dashboard]), served
     assert any("job_agent" in path for _, path in served[agent]), served
-    urls = [f"{method}={base}{path}" for base, found in served.items() for method, path in found]
+    urls = [f"{method}={base}{path}" for base, paths in served.items() for method, path in paths]
 
     for token, refusal in ((NO_TOKEN, "401 "), (WRONG, "403 ")):
-        found = [line for line in pair.answers(token, *urls) if not line.startswith(refusal)]
-        assert {re.sub(r"^http://[^/]+", "", line.split()[2]) for line in found} <= PUBLIC
+        allowed = [line for line in pair.answers(token, *urls) if not line.startswith(refusal)]
+        assert {re.sub(r"^http://[^/]+", "", line.split()[2]) for line in allowed} <= PUBLIC
 
 
 def test_every_grpc_port_of_a_job_refuses_a_second_account_by_every_method(pair: Pair) -> None:
-    """The GCS, the raylet, the object manager, the agent and every worker, which say themselves what they serve."""
+    """The GCS, the raylet, the object manager, the agent and every worker list their services by reflection."""
     ports, head = pair.ports, pair.head_ports
     listening = {listener.port for listener in pair.ours.listeners()}
 
-    told = pair.called(NO_TOKEN, WRONG)
+    results = pair.grpc_results(NO_TOKEN, WRONG)
 
-    assert {head.gcs, ports.node_manager, ports.object_manager, ports.agent_grpc} <= told.keys()
-    assert any(ports.workers_first <= port <= ports.workers_last for port in told)
+    assert {head.gcs, ports.node_manager, ports.object_manager, ports.agent_grpc} <= results.keys()
+    assert any(ports.workers_first <= port <= ports.workers_last for port in results)
     metrics = {ports.metrics_export, ports.autoscaler_metrics, ports.dashboard_metrics}
-    of_http = {head.dashboard, ports.agent_http, ports.runtime_env_agent, *metrics}
-    assert listening - told.keys() <= {head.control, *of_http}
-    for port, answers in told.items():
+    http = {head.dashboard, ports.agent_http, ports.runtime_env_agent, *metrics}
+    assert listening - results.keys() <= {head.control, *http}
+    for port, answers in results.items():
         for token in (NO_TOKEN, WRONG):
             assert answers[token].keys() <= {"UNAUTHENTICATED", "UNIMPLEMENTED"}, (port, token, answers)
             refused = {path.split("/")[1] for path in answers[token]["UNAUTHENTICATED"]}
@@ -285,13 +285,13 @@ def test_every_grpc_port_of_a_job_refuses_a_second_account_by_every_method(pair:
 
 
 def test_with_the_jobs_token_every_grpc_port_answers(pair: Pair) -> None:
-    told = pair.called(pair.token.strip(), only=HARMLESS)
+    results = pair.grpc_results(pair.token.strip(), only=HARMLESS)
 
-    assert {path for answers in told.values() for path in answers[pair.token.strip()]["OK"]} == {*HARMLESS}
-    assert [port for port, answers in told.items() if not answers[pair.token.strip()].get("OK")] == []
+    assert {path for answers in results.values() for path in answers[pair.token.strip()]["OK"]} == {*HARMLESS}
+    assert [port for port, answers in results.items() if not answers[pair.token.strip()].get("OK")] == []
 
 
-def test_the_agent_of_runtime_environments_asks_for_the_token(pair: Pair) -> None:
+def test_the_agent_of_runtime_environments_requires_the_token(pair: Pair) -> None:
     base = f"POST=http://{pair.address}:{pair.ports.runtime_env_agent}"
     paths = ("/get_or_create_runtime_env", "/delete_runtime_env_if_possible", "/get_runtime_envs_info")
 
@@ -301,24 +301,24 @@ def test_the_agent_of_runtime_environments_asks_for_the_token(pair: Pair) -> Non
     assert pair.answers(pair.token.strip(), base + paths[2])[0].startswith("200 ")
 
 
-def test_metrics_are_read_by_anybody_and_take_nothing(pair: Pair) -> None:
+def test_metrics_are_public_and_read_only(pair: Pair) -> None:
     ports = (pair.ports.metrics_export, pair.ports.autoscaler_metrics, pair.ports.dashboard_metrics)
     urls = [f"http://{pair.address}:{port}{path}" for port in ports for path in ("/metrics", "/x")]
 
     answers = pair.answers(NO_TOKEN, *(f"{method}={url}" for method in METHODS for url in urls))
 
-    found = {(code, method) for code, method, _ in map(str.split, answers)}
+    statuses = {(code, method) for code, method, _ in map(str.split, answers)}
     reads = {("200", "GET"), ("200", "OPTIONS")}
-    assert found == reads | {("405", method) for method in METHODS if method not in ("GET", "OPTIONS")}
+    assert statuses == reads | {("405", method) for method in METHODS if method not in ("GET", "OPTIONS")}
 
 
 def routes(log: str) -> list[tuple[str, str]]:
-    """The paths that an HTTP server of Ray wrote into its log at its start, with an x for each variable part."""
-    found = re.findall(r"<ResourceRoute \[([A-Z*]+)\] <(?:Plain|Dynamic|Static)Resource +(\S+?)>? ", log)
-    return sorted({("GET" if method == "*" else method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in found})
+    """Return the paths that an HTTP server of Ray logs at its start, with an x for each variable part."""
+    resources = re.findall(r"<ResourceRoute \[([A-Z*]+)\] <(?:Plain|Dynamic|Static)Resource +(\S+?)>? ", log)
+    return sorted({("GET" if method == "*" else method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in resources})
 
 
-def test_the_printed_line_gives_the_token_to_the_owner_alone(pair: Pair) -> None:
+def test_the_printed_command_shows_the_token_to_the_owner_only(pair: Pair) -> None:
     line = re.search(r"^its token +(srun .*)$", pair.launch.output(), re.MULTILINE)
     assert line
     login = pair.ours.cluster.host("login")
@@ -328,13 +328,13 @@ def test_the_printed_line_gives_the_token_to_the_owner_alone(pair: Pair) -> None
     assert pair.ours.cluster.host(NODE).run(["ls", pair.folder], user="neighbour", check=False).code != 0
 
 
-def test_ray_in_the_owners_container_needs_no_more_words(pair: Pair) -> None:
-    said = pair.ours.run(["ray", "status"], user="submitter")
+def test_ray_in_the_owners_container_needs_no_arguments(pair: Pair) -> None:
+    status = pair.ours.run(["ray", "status"], user="submitter")
 
-    assert said.stdout.count("node_") == 1, said.stdout + said.stderr
+    assert status.stdout.count("node_") == 1, status.stdout + status.stderr
 
 
-def test_no_secret_is_in_what_the_engine_and_the_process_list_show(pair: Pair, environment: dict[str, str]) -> None:
+def test_engine_process_list_and_slurm_show_no_secret(pair: Pair, environment: dict[str, str]) -> None:
     node = pair.ours.cluster.host(NODE)
     shown = {
         "docker inspect": node.run(["docker", "inspect", pair.ours.container]).stdout,
@@ -344,48 +344,52 @@ def test_no_secret_is_in_what_the_engine_and_the_process_list_show(pair: Pair, e
         "scontrol": node.run(["scontrol", "show", "job", str(pair.launch.id)], user="neighbour").stdout,
     }
 
-    assert "knows {" in shown["docker logs"]  # it did try
-    assert [what for what, text in shown.items() if CANARY in text or pair.token in text] == []
+    assert "knows {" in shown["docker logs"]  # the training has printed them
+    assert [source for source, text in shown.items() if CANARY in text or pair.token in text] == []
 
 
-def test_no_secret_is_in_any_file_that_a_job_leaves(pair: Pair) -> None:
-    """Last in this file, since it ends the training: with a secret in its last words."""
+def test_no_file_of_a_job_has_a_secret(pair: Pair) -> None:
+    """Must run after the tests above: it ends the training, with a secret in its last line."""
     cluster = pair.ours.cluster
-    cluster.host("login").run(["touch", OVER], user="submitter")
+    cluster.host("login").run(["touch", END_FILE], user="submitter")
     assert pair.launch.wait(60).code == 1, pair.launch.output()
-    kept = cluster.host("login").run(["bash", "-c", f"cat {pair.launch.run_dir}/nodes/*/ray/worker-*.out"]).stdout
-    places = [pair.launch.run_dir, cluster.job(pair.launch.id).output, "/tmp", "/dev/shm"]  # noqa: S108
+    worker_logs = (
+        cluster.host("login").run(["bash", "-c", f"cat {pair.launch.run_dir}/nodes/*/ray/worker-*.out"]).stdout
+    )
+    paths = [pair.launch.run_dir, cluster.job(pair.launch.id).output, "/tmp", "/dev/shm"]  # noqa: S108
 
-    found = [
-        cluster.host(host).run(["grep", "-rlaF", "-e", CANARY, "-e", pair.token, *places], check=False)
+    matches = [
+        cluster.host(host).run(["grep", "-rlaF", "-e", CANARY, "-e", pair.token, *paths], check=False)
         for host in ("login", NODE)
     ]
 
-    assert "HF_TOKEN ***" in kept
+    assert "HF_TOKEN ***" in worker_logs
     assert "fails as ***" in pair.launch.output()
-    assert [output.stdout for output in found] == ["", ""]
+    assert [output.stdout for output in matches] == ["", ""]
 
 
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="unmet: Ray 2.60's RaySyncer looks for the header node_id before it asks for the token, and aborts without",
+    reason="unmet: Ray 2.60's RaySyncer reads the header node_id before it checks the token, and aborts without it",
 )
 def test_no_call_without_the_token_ends_ray(pair: Pair) -> None:
     gcs = re.search(r"`ray start --head` at (\S+)", pair.neighbours.output())
     assert gcs
 
-    said = as_neighbour(pair.theirs.cluster, NODE, pair.image, SYNC, gcs[1], user="submitter", uid=2001)
+    output = as_neighbour(pair.theirs.cluster, NODE, pair.image, SYNC, gcs[1], user="submitter", uid=2001)
 
-    assert said.stdout == "UNAUTHENTICATED\n", said.stderr
+    assert output.stdout == "UNAUTHENTICATED\n", output.stderr
 
 
-def test_a_job_whose_ray_was_ended_by_a_stranger_says_so(pair: Pair) -> None:
-    """What the test above did."""
+def test_a_job_whose_ray_another_account_ended_exits_with_76(pair: Pair) -> None:
+    """The test above has ended Ray."""
     assert pair.neighbours.wait(60).code == 76, pair.neighbours.output()
 
 
-def test_three_jobs_at_once_on_the_same_nodes_never_meet(cluster: Cluster, environment: dict[str, str]) -> None:
+def test_three_jobs_at_once_on_the_same_nodes_share_no_port_or_ray(
+    cluster: Cluster, environment: dict[str, str]
+) -> None:
     tally = many_jobs.run(cluster, environment, jobs=3, rounds=2)
 
     assert (tally.jobs, tally.collisions, tally.cross_joins) == (6, [], [])

@@ -1,4 +1,4 @@
-"""Training's end is the job's end, and what it made belongs to the account."""
+"""The exit code of the training is the job's, and its files belong to the account."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support.cluster.launches import STEPS, Launch, leftovers, submit
 
 @pytest.fixture(scope="module")
 def ended(training: Launch) -> Launch:
-    """The attempt that ended by itself."""
-    return training.of_attempt(2)
+    """The attempt that completed."""
+    return training.with_attempt(2)
 
 
-def test_a_training_that_succeeds_is_a_job_that_completes(ended: Launch) -> None:
+def test_a_successful_training_completes_the_job(ended: Launch) -> None:
     job = ended.cluster.job(ended.id)
 
-    assert (job.state, job.code) == ("COMPLETED", 0), ended.last_words()
+    assert (job.state, job.code) == ("COMPLETED", 0), ended.end_of_output()
     assert ended.result()["code"] == 0
 
 
@@ -40,7 +40,7 @@ def test_both_hosts_trained_and_each_wrote_its_shard(ended: Launch) -> None:
     assert hosts, "no line of verl's workers names the second host"
 
 
-def test_the_run_directory_tells_the_phases_and_the_metrics(ended: Launch) -> None:
+def test_the_run_directory_has_phases_and_metrics(ended: Launch) -> None:
     phases = ended.result()["phases"]
     rows = ended.rows("metrics.jsonl")
 
@@ -50,31 +50,31 @@ def test_the_run_directory_tells_the_phases_and_the_metrics(ended: Launch) -> No
     assert all(row["phases"]["step"] > 0 for row in rows if "step" in row["phases"])
 
 
-def test_the_first_lines_name_the_job_and_the_last_one_is_the_verdict(training: Launch) -> None:
+def test_the_output_starts_with_the_job_and_ends_with_the_verdict(training: Launch) -> None:
     lines = training.output().strip().splitlines()
     first = "\n".join(lines[:12])
 
-    assert all(word in first for word in ("n1 n2", training.run_dir, "ssh -N -L", "time limit"))
+    assert all(text in first for text in ("n1 n2", training.run_dir, "ssh -N -L", "time limit"))
     assert lines[-1].startswith("verdict: 0")
 
 
 def test_every_file_belongs_to_the_account(ended: Launch) -> None:
-    strangers = ended.cluster.host("login").run(["find", "/home/submitter", "!", "-user", "submitter"])
+    foreign = ended.cluster.host("login").run(["find", "/home/submitter", "!", "-user", "submitter"])
 
-    assert strangers.stdout == ""
+    assert foreign.stdout == ""
 
 
 def test_nothing_is_left_on_the_nodes(ended: Launch) -> None:
     assert leftovers(ended.cluster) == {}
 
 
-def test_the_exit_code_of_a_training_that_fails_is_the_jobs(
+def test_a_failed_training_ends_the_job_with_its_exit_code(
     cluster: Cluster, stub: str, environment: dict[str, str]
 ) -> None:
     launch = submit(cluster, [stub, "stub.code=7"], environment=environment)
 
     job = launch.wait(180)
 
-    assert (job.state, job.code) == ("FAILED", 7), launch.last_words()
+    assert (job.state, job.code) == ("FAILED", 7), launch.end_of_output()
     assert launch.result()["stage"] == "train"
     assert launch.output().strip().splitlines()[-1].startswith("verdict: 7")

@@ -1,4 +1,4 @@
-"""One fault, made and judged: the same steps for every kind."""
+"""Drill of one fault: inject it, wait for the job's end, compare the outcome with the matrix, and restore the nodes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from slurm.testbed import Cluster
-from tests.faults import aftermath
+from tests.faults import leftovers
 from tests.faults.kinds import DEFAULT, Kind, Patience
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import STARTS_S, Runtime, Scene
 from tests.support.cluster.launches import Launch, submit, wait_until
 
 HANGS_S = 120.0
-"""When a job that should have ended is given up; it is cancelled then."""
+"""Timeout after which a job that should have ended is cancelled."""
 IDLE_S = 60
 BACK_S = 6.0
-"""How long a node.sh that was not killed takes for its end, with something to spare."""
+"""Seconds that a node.sh takes to end if it was not killed, with a margin."""
 LOST_S = 600
-"""SlurmdTimeout of the rehearsal cluster is five minutes, and it is looked at once in a while; the job is then
-completing until the step daemon of the living node gives up that of the lost one."""
-GOING = ("RUNNING", "CONFIGURING", "SIGNALING")
+"""SlurmdTimeout of the rehearsal cluster is five minutes, and Slurm checks it at intervals; the job is then completing
+until the step daemon of the living node times out on that of the lost one."""
+RUNNING = ("RUNNING", "CONFIGURING", "SIGNALING")
 """States of a job whose batch script runs; the last one is Slurm's for a moment after `scancel --signal`."""
 
 
 @dataclass
 class Outcome:
-    """What came of a fault. Times in seconds: from the fault to the job's end, and from there to clean nodes."""
+    """Outcome of a fault. Times in seconds: from the fault to the job's end, and from there to clean nodes."""
 
     kind: Kind
     runtime: str
@@ -43,8 +43,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Where the drills take place."""
+class DrillSetup:
+    """Cluster, runtime, recipe and neighbour that drills share."""
 
     cluster: Cluster
     runtime: Runtime
@@ -53,38 +53,38 @@ class Ground:
     patience: Patience = DEFAULT
 
 
-def drill(kind: Kind, ground: Ground, *, slack: float = 1.0) -> Outcome:
-    """Make the fault and look at what comes of it; ``slack`` stretches the limits, on a machine that is busy."""
-    outcome = Outcome(kind, ground.runtime.name, kind.due_s(ground.patience))
-    scene = Scene(ground.cluster, ground.runtime, ground.stub, nodes=kind.nodes)
-    scene.environment.update(ground.patience.environment())
-    nodes = ground.cluster.nodes[: kind.nodes]
+def drill(kind: Kind, setup: DrillSetup, *, slack: float = 1.0) -> Outcome:
+    """Make the fault and check its outcome; ``slack`` multiplies the limits, for a busy machine."""
+    outcome = Outcome(kind, setup.runtime.name, kind.due_s(setup.patience))
+    scene = Scene(setup.cluster, setup.runtime, setup.stub, nodes=kind.nodes)
+    scene.environment.update(setup.patience.environment())
+    nodes = setup.cluster.nodes[: kind.nodes]
     with scene.undo:
-        began = _begin(kind, scene)
-        _end(kind, scene, began, outcome, slack)
+        began = _inject(kind, scene)
+        _await_end(kind, scene, began, outcome, slack)
         awake = [node for node in nodes if node not in scene.frozen]
-        outcome.clean_s, dirt = aftermath.wait_clean(ground.cluster, awake, aftermath.CLEAN_S * slack)
-        outcome.problems += dirt
+        outcome.clean_s, left = leftovers.wait_clean(setup.cluster, awake, leftovers.CLEAN_S * slack)
+        outcome.problems += left
         if kind.state == "NODE_FAIL":
-            wait_until(lambda: ground.cluster.job(scene.job.id).state == kind.state, LOST_S, "NODE_FAIL")
+            wait_until(lambda: setup.cluster.job(scene.job.id).state == kind.state, LOST_S, "NODE_FAIL")
     if kind.state == "NODE_FAIL":
         _restart_slurmd(scene)
     if scene.frozen:
-        ground.cluster.wait_ready(timeout_s=LOST_S)
-        outcome.problems += _returned(scene)
+        setup.cluster.wait_ready(timeout_s=LOST_S)
+        outcome.problems += _leftovers_after_return(scene)
     elif outcome.problems:
-        ground.cluster.wait_ready(timeout_s=IDLE_S)
-    _judge(kind, scene.job, outcome)
+        setup.cluster.wait_ready(timeout_s=IDLE_S)
+    _check_job(kind, scene.job, outcome)
     if kind.spares:
-        outcome.problems += ground.neighbour.troubled(nodes)
+        outcome.problems += setup.neighbour.problems(nodes)
     else:
-        ground.neighbour.move_in([node for node in nodes if ground.neighbour.troubled([node])])
-    ground.cluster.wait_ready(timeout_s=IDLE_S)
+        setup.neighbour.start([node for node in nodes if setup.neighbour.problems([node])])
+    setup.cluster.wait_ready(timeout_s=IDLE_S)
     return outcome
 
 
-def _begin(kind: Kind, scene: Scene) -> float:
-    """Submit the job and make the fault; return when that was."""
+def _inject(kind: Kind, scene: Scene) -> float:
+    """Submit the job and make the fault; return the time of the fault."""
     kind.prepare(scene)
     scene.submit()
     began = time.monotonic()
@@ -95,94 +95,99 @@ def _begin(kind: Kind, scene: Scene) -> float:
     return scene.happened or began
 
 
-def _end(kind: Kind, scene: Scene, began: float, outcome: Outcome, slack: float) -> None:
-    """Wait for what ends first in this kind: the job, or, where Slurm takes its time, the verdict of a survivor."""
+def _await_end(kind: Kind, scene: Scene, began: float, outcome: Outcome, slack: float) -> None:
+    """Wait for the end of the job; if Slurm ends it late, for the verdict of a surviving node."""
     limit_s = outcome.due_s + kind.limit_s * (slack - 1)
-    done = _told(scene.job, kind.told) if kind.told.startswith("nodes/") else _over(scene.job)
+    by_verdict = kind.reported_in.startswith("nodes/")
+    ended = _file_appears(scene.job, kind.reported_in) if by_verdict else _job_ends(scene.job)
     try:
-        wait_until(done, max(limit_s, HANGS_S), "end of the job")
+        wait_until(ended, max(limit_s, HANGS_S), "end of the job")
     except AssertionError:
         outcome.problems.append(f"the job did not end in {max(limit_s, HANGS_S):.0f} s")
         scene.job.cancel()
     outcome.end_s = time.monotonic() - began
     if outcome.end_s > limit_s:
-        outcome.problems.append(f"it took {outcome.end_s:.1f} s, at most {limit_s:.0f} s are allowed")
+        outcome.problems.append(f"the job ended after {outcome.end_s:.1f} s; the limit is {limit_s:.0f} s")
 
 
 def _restart_slurmd(scene: Scene) -> None:
-    """Do what an operator does with a node that is DOWN: its slurmd tells slurmctld that it is there.
+    """Restart slurmd on a node that is DOWN, as an operator does, so that it registers with slurmctld.
 
-    slurmctld seldom asks such a node again: more than 700 s after its freeze ended were seen. runsv starts slurmd.
+    slurmctld seldom polls such a node: more than 700 s after its freeze ended were seen. runsv starts slurmd.
     """
     for node in sorted(scene.frozen):
         scene.on(node, "pkill", "-x", "slurmd")
 
 
-def _returned(scene: Scene) -> list[str]:
-    """What is left on machines that are back.
+def _leftovers_after_return(scene: Scene) -> list[str]:
+    """List the leftovers on machines that are back, after another job of the account has run on each.
 
-    Slurm kills node.sh in the moment that a lost machine is back, often before it can act (SIGKILL by slurmstepd, seen
-    with strace). The container has ended by its lease then; the files wait for the account's next job there.
+    Slurm kills node.sh as soon as a lost machine is back, often before it can act (SIGKILL by slurmstepd, seen with
+    strace). The container has ended by its lease then; the account's next job on the node removes the files.
     """
     nodes = sorted(scene.frozen)
-    if not aftermath.wait_clean(scene.cluster, nodes, BACK_S)[1]:
+    if not leftovers.wait_clean(scene.cluster, nodes, BACK_S)[1]:
         return []
-    alive = aftermath.wait_for(lambda: aftermath.at_work(aftermath.left(scene.cluster, nodes)), aftermath.CLEAN_S)[1]
+
+    def active() -> list[str]:
+        return leftovers.active(leftovers.leftovers(scene.cluster, nodes))
+
+    alive = leftovers.wait_for_none(active, leftovers.CLEAN_S)[1]
     for node in nodes:
         flags = ["--nodes=1", f"--nodelist={node}", "--gpus-per-node=1"]
         submit(scene.cluster, [scene.stub], flags=flags, environment=scene.runtime.environment()).wait(STARTS_S)
-    return alive + aftermath.wait_clean(scene.cluster, nodes, aftermath.CLEAN_S)[1]
+    return alive + leftovers.wait_clean(scene.cluster, nodes, leftovers.CLEAN_S)[1]
 
 
-def _over(job: Launch) -> Callable[[], bool]:
-    seen: list[str] = []
+def _job_ends(job: Launch) -> Callable[[], bool]:
+    states: list[str] = []
 
-    def over() -> bool:
-        seen.append(job.cluster.job(job.id).state)
-        return seen[-1] not in GOING and not (seen[-1] == "PENDING" and set(seen) == {"PENDING"})
+    def ended() -> bool:
+        states.append(job.cluster.job(job.id).state)
+        return states[-1] not in RUNNING and not (states[-1] == "PENDING" and set(states) == {"PENDING"})
 
-    return over
+    return ended
 
 
-def _told(job: Launch, path: str) -> Callable[[], bool]:
+def _file_appears(job: Launch, path: str) -> Callable[[], bool]:
     return lambda: job.read(path, missing="") != ""
 
 
-def _judge(kind: Kind, job: Launch, outcome: Outcome) -> None:
-    """Compare what the job left with what the matrix says."""
-    wait_until(lambda: job.cluster.job(job.id).state not in (*GOING, "COMPLETING"), HANGS_S, "state of the job")
+def _check_job(kind: Kind, job: Launch, outcome: Outcome) -> None:
+    """Compare state, exit code, verdict and logs of the job with the matrix."""
+    wait_until(lambda: job.cluster.job(job.id).state not in (*RUNNING, "COMPLETING"), HANGS_S, "state of the job")
     ended = job.cluster.job(job.id)
     outcome.state = ended.state
-    expect(outcome, "state", ended.state, kind.state)
-    if not kind.told.startswith("nodes/"):
-        expect(outcome, "Slurm's exit code", str(ended.code), kind.job_code or str(kind.code))
-    last = (job.output().strip().splitlines() or [""])[-1]
-    told = _verdict(kind, job, last)
-    outcome.code, outcome.cause = int(told.get("code", -1)), told.get("cause", "")
+    compare(outcome, "state", ended.state, kind.state)
+    if not kind.reported_in.startswith("nodes/"):
+        compare(outcome, "Slurm's exit code", str(ended.code), kind.job_code or str(kind.code))
+    last_line = (job.output().strip().splitlines() or [""])[-1]
+    verdict = _verdict(kind, job, last_line)
+    outcome.code, outcome.cause = int(verdict.get("code", -1)), verdict.get("cause", "")
     for name in ("code", "stage", "host"):
-        expect(outcome, name, told.get(name, ""), str(getattr(kind, name)))
-    for word in kind.words:
-        if not re.search(word, f"{outcome.cause} {told.get('fix', '')}"):
-            outcome.problems.append(f"the cause does not say {word!r}: {outcome.cause}")
-    if kind.told.startswith("output") and outcome.cause not in last:
-        outcome.problems.append(f"the last line does not tell the cause, {outcome.cause!r}: {last}")
+        compare(outcome, name, verdict.get(name, ""), str(getattr(kind, name)))
+    for pattern in kind.causes:
+        if not re.search(pattern, f"{outcome.cause} {verdict.get('fix', '')}"):
+            outcome.problems.append(f"the cause does not match {pattern!r}: {outcome.cause}")
+    if kind.reported_in.startswith("output") and outcome.cause not in last_line:
+        outcome.problems.append(f"the last line does not have the cause {outcome.cause!r}: {last_line}")
     for node_id, node in enumerate(job.cluster.nodes[: kind.nodes] if kind.logs else []):
         if not job.read(f"nodes/{node_id}-{node}/ray/raylet.out", missing=""):
             outcome.problems.append(f"no raylet.out of {node} in the run directory")
 
 
-def _verdict(kind: Kind, job: Launch, last: str) -> dict[str, str]:
-    """What was told, in the place where this kind tells it."""
-    if kind.told.startswith("nodes/"):
-        lines = job.read(kind.told, missing="").splitlines()
+def _verdict(kind: Kind, job: Launch, last_line: str) -> dict[str, str]:
+    """Read the verdict from the file or the line that this kind reports it in."""
+    if kind.reported_in.startswith("nodes/"):
+        lines = job.read(kind.reported_in, missing="").splitlines()
         return dict(line.split("=", 1) for line in lines)
-    if kind.told == "output":
-        found = re.match(r"verdict: (?P<code>\d+) \((?P<stage>\S+) on (?P<host>\S+)\): (?P<cause>.*)", last)
-        return found.groupdict() if found else {}
+    if kind.reported_in == "output":
+        match = re.match(r"verdict: (?P<code>\d+) \((?P<stage>\S+) on (?P<host>\S+)\): (?P<cause>.*)", last_line)
+        return match.groupdict() if match else {}
     return {name: str(value) for name, value in json.loads(job.read("result.json", missing="{}")).items()}
 
 
-def expect(outcome: Outcome, what: str, seen: str, wanted: str) -> None:
-    """Note a difference; ``wanted`` may name several, by `|`."""
-    if seen not in wanted.split("|"):
-        outcome.problems.append(f"{what} is {seen or 'nothing'}, not {wanted}")
+def compare(outcome: Outcome, what: str, seen: str, expected: str) -> None:
+    """Record a difference; ``expected`` may have several values, by `|`."""
+    if seen not in expected.split("|"):
+        outcome.problems.append(f"{what} is {seen or 'empty'}, expected {expected}")

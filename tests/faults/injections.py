@@ -10,7 +10,7 @@ from docker.models.containers import Container
 from tests.faults.scene import HEAD, WORKER, Injection, Scene
 from tests.support.cluster.launches import wait_until
 
-# As pgrep takes them: by name where a process has one of its own, else by its command line.
+# Arguments of pgrep: the name of a process if it is unique, else its command line.
 TRAINING = ("-f", "[-]m stub_training")
 SUPERVISOR = ("-f", "[-]m verl_node$")
 INIT = ("-x", "tini")
@@ -24,16 +24,16 @@ FREEZES_S = 15
 TAKES_S = 60
 
 
-def kill(node: str, what: tuple[str, ...]) -> Injection:
-    return lambda scene: scene.signal("KILL", node, what)
+def kill(node: str, selection: tuple[str, ...]) -> Injection:
+    return lambda scene: scene.signal("KILL", node, selection)
 
 
-def stop(node: str, what: tuple[str, ...]) -> Injection:
-    return lambda scene: scene.signal("STOP", node, what)
+def stop(node: str, selection: tuple[str, ...]) -> Injection:
+    return lambda scene: scene.signal("STOP", node, selection)
 
 
-def await_the_kernel(scene: Scene) -> None:
-    """Taking the memory takes its time, the longer where the machine has to find it first: the fault is the kill."""
+def await_oom_kill(scene: Scene) -> None:
+    """Wait until the kernel kills the training: allocating the memory takes time, and the fault is the kill."""
     deadline = time.monotonic() + TAKES_S
     while time.monotonic() < deadline and scene.on(HEAD, "pgrep", *TRAINING, check=False).code == 0:
         scene.happened = time.monotonic()
@@ -49,30 +49,30 @@ def stop_client(scene: Scene) -> None:
 
 
 def kill_engine(scene: Scene) -> None:
-    """Its supervisor (runsv here, systemd elsewhere) starts it again a second later."""
+    """Kill dockerd; runsv starts it again a second later, as systemd does on real nodes."""
     scene.on(WORKER, "pkill", "-KILL", "-x", "dockerd")
 
 
 def kill_engine_with_live_restore(scene: Scene) -> None:
     scene.sh(WORKER, """echo '{"live-restore": true}' > /etc/docker/daemon.json && pkill -HUP -x dockerd""")
-    scene.later(WORKER, "rm /etc/docker/daemon.json && pkill -HUP -x dockerd")
+    scene.undo_by(WORKER, "rm /etc/docker/daemon.json && pkill -HUP -x dockerd")
     deadline = time.monotonic() + 10
     while "true" not in scene.on(WORKER, "docker", "info", "--format", "{{.LiveRestoreEnabled}}").stdout:
-        assert time.monotonic() < deadline, "dockerd does not take live-restore"
+        assert time.monotonic() < deadline, "dockerd did not apply live-restore"
         time.sleep(0.2)
     kill_engine(scene)
 
 
 def end_under_a_stopped_engine(scene: Scene) -> None:
-    """A stopped engine does a running container no harm; its end goes untold."""
+    """Stop the engine, which leaves running containers alone but reports no end; then kill the training."""
     scene.on(WORKER, "pkill", "-STOP", "-x", "dockerd")
-    scene.later(WORKER, "pkill -CONT -x dockerd")
-    scene.frozen.add(WORKER)  # what is left there, only a living engine tells
+    scene.undo_by(WORKER, "pkill -CONT -x dockerd")
+    scene.frozen.add(WORKER)  # only a running engine can list what is left on the node
     kill(HEAD, TRAINING)(scene)
 
 
 def freeze(node: str) -> Injection:
-    """All of a machine stands still, but its kernel still answers: what a hang of the host looks like from outside."""
+    """Freeze all processes of a machine, whose kernel still answers: from outside it looks like a hang of the host."""
 
     def inject(scene: Scene) -> None:
         container = scene.cluster.host(node).container
@@ -84,9 +84,9 @@ def freeze(node: str) -> Injection:
 
 
 def pause(container: Container) -> bool:
-    """Freeze a container; False where it has to be tried again.
+    """Freeze a container; return False if the engine timed out.
 
-    The engine gives up, and thaws all, where a process does not stop within a fraction of a second.
+    It thaws all processes again if one of them does not stop within a fraction of a second.
     """
     try:
         container.pause()
@@ -100,7 +100,7 @@ def pause(container: Container) -> bool:
 def cut(node: str) -> Injection:
     def inject(scene: Scene) -> None:
         gateway = scene.sh(node, "ip route show default").stdout.strip()
-        scene.later(node, f"ip link set eth0 up && ip route add {gateway}")  # which went with the link
+        scene.undo_by(node, f"ip link set eth0 up && ip route add {gateway}")  # removed with the link
         scene.on(node, "ip", "link", "set", "eth0", "down")
 
     return inject
@@ -112,7 +112,7 @@ def remove_run_directory(scene: Scene) -> None:
 
 
 def fill_disk(scene: Scene) -> None:
-    """The rest of the small disk that `on_a_small_disk` gave to the job; then the job ends."""
+    """Fill up the small disk that `on_a_small_disk` gave to the job, then kill the training."""
     scene.sh(HEAD, "head -c 1G /dev/zero > /small/full", check=False)
     kill(HEAD, TRAINING)(scene)
 
@@ -134,4 +134,4 @@ def requeue(scene: Scene) -> None:
 
 
 def nothing(scene: Scene) -> None:
-    """What was prepared is the fault."""
+    """Do nothing: the fault was prepared before the job."""

@@ -1,4 +1,4 @@
-"""Another account's own Ray on every node: it lives there before a fault and has to work after it."""
+"""Another account's Ray on every node, which runs before a fault and has to work after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.cluster.launches import wait_until
 
 NAME = "neighbours-ray"
 ANSWER_S = 20
-# A driver that runs a task for every number that it finds in /tmp/ask, and writes the result to /tmp/answer.
+# A driver that runs a task for every number in /tmp/request, and writes the result to /tmp/answer.
 _DRIVER = """
 import pathlib, time
 import ray
@@ -18,15 +18,15 @@ task = ray.remote(num_cpus=0.1)(lambda number: number * number)
 done = 0
 pathlib.Path("/tmp/answer").write_text("1")
 while True:
-    ask = pathlib.Path("/tmp/ask")
-    wanted = int(ask.read_text() or 0) if ask.exists() else 0
-    if wanted > done:
-        done = wanted
-        pathlib.Path("/tmp/answer").write_text(str(ray.get(task.remote(wanted), timeout=10)))
+    request = pathlib.Path("/tmp/request")
+    number = int(request.read_text() or 0) if request.exists() else 0
+    if number > done:
+        done = number
+        pathlib.Path("/tmp/answer").write_text(str(ray.get(task.remote(number), timeout=10)))
     time.sleep(0.1)
 """
-_ASK = """
-echo "$1" > /tmp/new && mv /tmp/new /tmp/ask
+_REQUEST = """
+echo "$1" > /tmp/new && mv /tmp/new /tmp/request
 for _ in {1..60}; do
     [[ $(< /tmp/answer) != "$2" ]] || exit 0
     sleep 0.2
@@ -43,7 +43,7 @@ class Neighbour:
         self._cluster = cluster
         self._image = image
 
-    def move_in(self, nodes: list[str]) -> None:
+    def start(self, nodes: list[str]) -> None:
         for node in nodes:
             host = self._cluster.host(node)
             host.run(["docker", "rm", "--force", NAME], check=False)
@@ -56,20 +56,20 @@ class Neighbour:
         for node in nodes:
             wait_until(lambda node=node: self._answer(node) == "1", 90, f"Ray of the neighbour on {node}")  # type: ignore[misc]
 
-    def move_out(self, nodes: list[str]) -> None:
+    def stop(self, nodes: list[str]) -> None:
         for node in nodes:
             self._cluster.host(node).run(["docker", "rm", "--force", NAME], check=False)
 
-    def troubled(self, nodes: list[str]) -> list[str]:
-        """The nodes on which a task of the neighbour does not run."""
+    def problems(self, nodes: list[str]) -> list[str]:
+        """Run a task of the neighbour on each node; return a sentence for each that fails."""
         number = next(_numbers)
-        words = ["docker", "exec", NAME, "bash", "-c", _ASK, "ask", str(number), str(number * number)]
+        argv = ["docker", "exec", NAME, "bash", "-c", _REQUEST, "request", str(number), str(number * number)]
         return [
             f"{node}: the neighbour's Ray does not run a task"
             for node in nodes
-            if self._cluster.host(node).run(words, timeout_s=ANSWER_S, check=False).code
+            if self._cluster.host(node).run(argv, timeout_s=ANSWER_S, check=False).code
         ]
 
     def _answer(self, node: str) -> str:
-        read = ["docker", "exec", NAME, "cat", "/tmp/answer"]  # noqa: S108  the container's own
+        read = ["docker", "exec", NAME, "cat", "/tmp/answer"]  # noqa: S108  in the container
         return self._cluster.host(node).run(read, check=False).stdout.strip()

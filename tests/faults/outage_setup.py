@@ -1,4 +1,4 @@
-"""What outages are made of on each node: a disk and a shared folder that can stop answering, and another clock."""
+"""Sets up on each node what outages need: a disk and a shared folder that can hang, and a clock that can be changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DISK = "/outage/disk"
 FOLDER = f"/home/{ACCOUNT}/outage"
 _CLOCK = "/outage/clock"
 
-# The folder is bindfs's own view of itself: a FUSE process on each node serves it, and can be stopped.
+# bindfs mounts the folder over itself: a FUSE process on each node serves it, and can be stopped.
 _READY = r"""set -e
 mkdir -p "$1" "$3"
 for number in {0..31}; do [[ -e /dev/loop$number ]] || mknod "/dev/loop$number" b 7 "$number"; done
@@ -29,8 +29,8 @@ chmod -R a+rX "$3"
 """
 
 
-def ready(cluster: Cluster) -> None:
-    """Make them on every node; safe to call again."""
+def prepare_nodes(cluster: Cluster) -> None:
+    """Set all of it up on every node; safe to call again."""
     cluster.host("login").put(sorted(STUB.glob("*.*")), FOLDER, user=ACCOUNT)
     for node in cluster.nodes:
         cluster.host(node).run(["bash", "-c", _READY, "ready", DISK, FOLDER, _CLOCK])
@@ -38,20 +38,20 @@ def ready(cluster: Cluster) -> None:
 
 
 def set_clock(cluster: Cluster, node: str, offset_s: int) -> None:
-    """Set how far the clock in the node's container is ahead; slurm/testbed/clock.c reads that again every second.
+    """Set the offset of the clock in the node's container, which slurm/testbed/clock.c reads every second.
 
-    Written in place: the container's mount is that very file.
+    The file is overwritten in place, since the container has mounted it.
     """
     script = 'printf "%+d\n" "$2" > "$1/offset" && chmod a+r "$1/offset"'
     cluster.host(node).run(["bash", "-c", script, "clock", _CLOCK, str(offset_s)])
 
 
 def environment(runtime: str) -> dict[str, str]:
-    """Return what a job needs in its environment to stand on this ground.
+    """Return the environment with which a job uses disk and clock.
 
-    Every process of the container, and none outside, gets the other clock by a file of the dynamic linker's.
+    All processes in the container, and none outside, get the clock by /etc/ld.so.preload.
     """
-    found = {"VERLJOB_LOCAL": DISK}
+    variables = {"VERLJOB_LOCAL": DISK}
     if runtime != "bare":
-        found["VERLJOB_MOUNTS"] = f"{_CLOCK}:ro,{_CLOCK}/ld.so.preload:/etc/ld.so.preload:ro"
-    return found
+        variables["VERLJOB_MOUNTS"] = f"{_CLOCK}:ro,{_CLOCK}/ld.so.preload:/etc/ld.so.preload:ro"
+    return variables

@@ -1,4 +1,4 @@
-"""Outages: what comes, lasts and goes again while a training runs. Nothing may end."""
+"""Outages that begin, last and end while a training runs, which has to survive them."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from tests.faults.scene import HEAD, WORKER, Scene
 from tests.support.cluster.launches import wait_until
 
 ALL, CONTAINERS = ("docker", "podman", "bare"), ("docker", "podman")
-# As pgrep takes it: the processes of verl's that train.
-TRAINS = ("-f", "^ray::.*WorkerDict")
+# Arguments of pgrep for the processes of verl that train.
+TRAINERS = ("-f", "^ray::.*WorkerDict")
 HOUR_S = 3600
 
 Make = Callable[[Scene, str, float], None]
-"""Makes it on a node, stays for that many seconds, and puts it right."""
+"""Makes the outage on a node, waits for that many seconds, and undoes it."""
 
 
 @dataclass(frozen=True)
 class Outage:
-    """One outage; ``nodes`` are those on which it is made, the first where one has to be chosen."""
+    """One outage; ``nodes`` are those on which it can be made, the first by default."""
 
     name: str
-    what: str
+    description: str
     lasts_s: float
     make: Make
     nodes: tuple[str, ...] = (WORKER, HEAD)
     runtimes: tuple[str, ...] = ALL
 
 
-def dropped(*filter_words: str) -> Make:
-    """Drop packets that come to the node and that leave it, those that ``filter_words`` of iptables choose.
+def dropped(*filters: str) -> Make:
+    """Drop packets to and from the node that match ``filters`` of iptables.
 
-    Each is dropped where it arrives, as if it had been lost on the way. What a firewall drops where it is sent is an
-    error to the TCP of that machine, and Linux (6.18) then counts TCP_USER_TIMEOUT from the first such error of the
-    connection, an earlier outage's too: of 30 connections 30 ended 5 s after the second began, with 24 s for each.
+    Each is dropped by its receiver, as if it had been lost on the way. A packet that the sender's firewall drops is an
+    error to the sender's TCP, and Linux (6.18) then counts TCP_USER_TIMEOUT from the connection's first such error,
+    also of an earlier outage: of 30 connections 30 ended 5 s after the second outage began, with 24 s for each.
     """
 
     def make(scene: Scene, node: str, lasts_s: float) -> None:
         address = scene.on(node, "hostname", "-i").stdout.strip()
         with ExitStack() as undo:
             for receiver in scene.cluster.nodes:
-                from_where = ["!", "-i", "lo"] if receiver == node else ["-s", address]
-                rule = ["INPUT", *from_where, *filter_words, "-j", "DROP"]
+                source = ["!", "-i", "lo"] if receiver == node else ["-s", address]
+                rule = ["INPUT", *source, *filters, "-j", "DROP"]
                 scene.on(receiver, "iptables", "-w", "-I", *rule)
                 undo.callback(scene.on, receiver, "iptables", "-w", "-D", *rule)
             time.sleep(lasts_s)
@@ -66,14 +66,14 @@ def frozen(scene: Scene, node: str, lasts_s: float) -> None:
 
 
 def disk_hangs(scene: Scene, node: str, lasts_s: float) -> None:
-    """Freeze the file system of the job's node-local folder: whoever writes there waits, and nothing ends that."""
-    with _undone(scene, node, [["fsfreeze", "--unfreeze", outage_setup.DISK]]):
+    """Freeze the file system of the job's node-local folder: writers block and cannot be killed."""
+    with _undo_by(scene, node, [["fsfreeze", "--unfreeze", outage_setup.DISK]]):
         scene.on(node, "fsfreeze", "--freeze", outage_setup.DISK)
         time.sleep(lasts_s)
 
 
 def folder_hangs(scene: Scene, _: str, lasts_s: float) -> None:
-    """Stop what serves the shared folder, on all nodes at once: who reads, writes or looks there waits."""
+    """Stop the process that serves the shared folder, on all nodes at once: every access blocks."""
     nodes = scene.cluster.nodes
     try:
         for node in nodes:
@@ -84,12 +84,12 @@ def folder_hangs(scene: Scene, _: str, lasts_s: float) -> None:
             scene.on(node, "pkill", "-CONT", "-x", "bindfs")
 
 
-def stopped(words: tuple[str, ...]) -> Make:
-    """SIGSTOP, and SIGCONT."""
+def stopped(selection: tuple[str, ...]) -> Make:
+    """Send SIGSTOP, later SIGCONT, to the oldest process that pgrep finds by ``selection``."""
 
     def make(scene: Scene, node: str, lasts_s: float) -> None:
-        pid = scene.pids(node, words)[0]
-        with _undone(scene, node, [["kill", "-CONT", pid]]):
+        pid = scene.pids(node, selection)[0]
+        with _undo_by(scene, node, [["kill", "-CONT", pid]]):
             scene.on(node, "kill", "-STOP", pid)
             time.sleep(lasts_s)
 
@@ -97,13 +97,14 @@ def stopped(words: tuple[str, ...]) -> Make:
 
 
 def traced(scene: Scene, node: str, lasts_s: float) -> None:
-    """Attach gdb to a process that trains, which stands still for that time."""
-    words = ("set auto-solib-add off", f"attach {scene.pids(node, TRAINS)[0]}", f"shell sleep {lasts_s:.0f}", "detach")
-    scene.on(node, "gdb", "-nx", "-batch", *(part for word in words for part in ("-ex", word)))
+    """Attach gdb to a process that trains, which stops it for that time."""
+    pid = scene.pids(node, TRAINERS)[0]
+    commands = ("set auto-solib-add off", f"attach {pid}", f"shell sleep {lasts_s:.0f}", "detach")
+    scene.on(node, "gdb", "-nx", "-batch", *(part for command in commands for part in ("-ex", command)))
 
 
 def clock_jumps(scene: Scene, node: str, lasts_s: float) -> None:
-    """Set the wall clock of the node's container an hour ahead, then an hour back, then right."""
+    """Set the wall clock of the node's container an hour ahead, then an hour back, then to the right time."""
     try:
         for offset_s in (HOUR_S, -HOUR_S):
             outage_setup.set_clock(scene.cluster, node, offset_s)
@@ -113,7 +114,7 @@ def clock_jumps(scene: Scene, node: str, lasts_s: float) -> None:
 
 
 def cores_taken(scene: Scene, node: str, lasts_s: float) -> None:
-    """64 processes that only count."""
+    """Run 64 busy loops."""
     busy = "for _ in {1..64}; do while :; do :; done & done; wait"
     scene.on(node, "timeout", f"{lasts_s:.0f}", "bash", "-c", busy, check=False)
 
@@ -130,7 +131,7 @@ def connection_reset(scene: Scene, _: str, lasts_s: float) -> None:
 
 
 @contextmanager
-def _undone(scene: Scene, node: str, commands: Sequence[Sequence[str]]) -> Iterator[None]:
+def _undo_by(scene: Scene, node: str, commands: Sequence[Sequence[str]]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -139,26 +140,26 @@ def _undone(scene: Scene, node: str, commands: Sequence[Sequence[str]]) -> Itera
 
 
 OUTAGES: tuple[Outage, ...] = (
-    Outage("network-gone", "the network between the nodes is gone: all packets dropped, both ways", 45, dropped()),
+    Outage("network-gone", "all packets between the nodes are dropped, both ways", 45, dropped()),
     Outage("packets-lost", "30 % of packets are lost, both ways", 120,
            dropped("-m", "statistic", "--mode", "random", "--probability", "0.3")),
     Outage("machine-frozen", "a whole machine is frozen (cgroup freezer)", 45, frozen),
-    Outage("disk-hangs", "a node's disk answers nobody who writes (fsfreeze)", 45, disk_hangs),
-    Outage("folder-hangs", "the shared folder answers nobody, on all nodes", 45, folder_hangs, (HEAD,)),
+    Outage("disk-hangs", "writes to a node's disk block (fsfreeze)", 45, disk_hangs),
+    Outage("folder-hangs", "every access to the shared folder blocks, on all nodes", 45, folder_hangs, (HEAD,)),
     Outage("supervisor-paused", "SIGSTOP of verl_node, then SIGCONT", 15, stopped(SUPERVISOR)),
     Outage("node-sh-paused", "SIGSTOP of node.sh, then SIGCONT", 15, stopped(NODE_SH)),
     Outage("raylet-paused", "SIGSTOP of a raylet, then SIGCONT", 15, stopped(RAYLET)),
     Outage("worker-traced", "gdb is attached to a process that trains", 60, traced, runtimes=CONTAINERS),
-    Outage("clock-jumps", "the wall clock of a node's container an hour ahead, an hour back, and right again", 60,
+    Outage("clock-jumps", "the wall clock of a node's container an hour ahead, an hour back, then right", 60,
            clock_jumps, runtimes=CONTAINERS),
-    Outage("cores-taken", "every core is taken by 64 busy processes", 90, cores_taken),
+    Outage("cores-taken", "64 busy processes occupy every core", 90, cores_taken),
     Outage("connection-reset", "the control channel's TCP connection is reset", 1, connection_reset, (WORKER,)),
 )  # fmt: skip
 
 
 def named(name: str) -> Outage:
-    """Return the outage of this name; raises SlurmError with all of them."""
+    """Return the outage of this name. Raises SlurmError, which lists all names."""
     for outage in OUTAGES:
         if outage.name == name:
             return outage
-    raise SlurmError(f"There is no outage {name!r}; there are: {', '.join(outage.name for outage in OUTAGES)}")
+    raise SlurmError(f"unknown outage {name!r}; choose from: {', '.join(outage.name for outage in OUTAGES)}")

@@ -1,32 +1,32 @@
-"""Faults that are there before the job is, as functions that make them."""
+"""Faults that exist before the job is submitted, as functions that make them."""
 
 from __future__ import annotations
 
 from tests.faults.scene import ACCOUNT, HEAD, WORKER, Scene
 from tests.support.cluster.launches import WORK
 
-ELSEWHERE = "192.0.2.1"  # RFC 5737: an address of nobody
+ELSEWHERE = "192.0.2.1"  # RFC 5737: an unused address
 
 
 def image_on_the_head_only(scene: Scene) -> None:
     client = _client(scene)
     scene.sh(HEAD, f"{client} tag $1 only-there:1", scene.runtime.image)
-    scene.later(HEAD, f"{client} rmi only-there:1")
+    scene.undo_by(HEAD, f"{client} rmi only-there:1")
     scene.environment["VERLJOB_IMAGE"] = "only-there:1"
 
 
 def other_ray_on_the_worker(scene: Scene) -> None:
-    """The worker's copy of the image says that it holds another Ray."""
+    """Change the version of Ray in the metadata of the worker's copy of the image."""
     client = _client(scene)
     limits = "--cgroups=disabled" if scene.runtime.name == "podman" else "--cgroupns=host"
     for node, script in ((HEAD, f"{client} tag $1 differs:1"), (WORKER, _DERIVE)):
         scene.sh(node, script, scene.runtime.image, client, limits)
-        scene.later(node, f"{client} rmi differs:1")
+        scene.undo_by(node, f"{client} rmi differs:1")
     scene.environment["VERLJOB_IMAGE"] = "differs:1"
 
 
 def _client(scene: Scene) -> str:
-    """The words by which a node's images are those that the job finds there: podman's are the account's own."""
+    """Return the command of the client that the job uses: podman runs as the account, whose images it has."""
     account = f"runuser --user {ACCOUNT} -- env --chdir /home/{ACCOUNT} HOME=/home/{ACCOUNT} USER={ACCOUNT} podman"
     return account if scene.runtime.name == "podman" else "docker"
 
@@ -43,7 +43,7 @@ $2 rm derive
 
 
 def head_port_taken(scene: Scene) -> None:
-    """A process of the neighbour takes the head's GCS port, of the block whose lock it sees, before Ray does."""
+    """Let a process of the neighbour bind the head's GCS port, known by the block's lock, before Ray does."""
     script = """python3 -c '
 import glob, socket, time
 held = []
@@ -60,13 +60,13 @@ while time.monotonic() < end:
 '"""
     run = 'docker run --detach --rm --name squatter --network host --volume /tmp:/tmp $1 bash -c "$2"'
     scene.sh(HEAD, run, scene.runtime.image, script)
-    scene.later(HEAD, "docker rm --force squatter")
+    scene.undo_by(HEAD, "docker rm --force squatter")
 
 
 def gcs_port_behind_a_firewall(scene: Scene) -> None:
-    """Drops what comes from other machines for the second port of the head's block, as soon as the block is held.
+    """Drop packets from other machines to the second port of the head's block, as soon as the block is locked.
 
-    A job that was killed left its block's folder, so only one from now on counts.
+    A job that was killed leaves its block's folder, so only locks that are newer than this call count.
     """
     script = """touch /run/before
 for _ in {1..600}; do
@@ -78,7 +78,7 @@ for _ in {1..600}; do
     sleep 0.1
 done"""
     scene.sh(HEAD, 'nohup bash -c "$1" > /dev/null 2>&1 &', script)
-    scene.later(HEAD, "iptables -F INPUT")
+    scene.undo_by(HEAD, "iptables -F INPUT")
 
 
 def both_debuggers(scene: Scene) -> None:
@@ -104,18 +104,18 @@ def head_name_leads_nowhere(scene: Scene) -> None:
 
 
 def _hosts(scene: Scene, address: str) -> None:
-    """Not by rename: the engine of the machine mounted this file."""
+    """Overwrite /etc/hosts in place: the machine's engine has mounted this very file."""
     scene.sh(
         WORKER,
         'cp /etc/hosts /etc/hosts.before && printf "%s n1\\n" "$1" | cat - /etc/hosts.before > /etc/hosts',
         address,
     )
-    scene.later(WORKER, "cat /etc/hosts.before > /etc/hosts && rm /etc/hosts.before")
+    scene.undo_by(WORKER, "cat /etc/hosts.before > /etc/hosts && rm /etc/hosts.before")
 
 
 def run_directory_closed(scene: Scene) -> None:
     scene.on(HEAD, "install", "-d", "-m", "755", "/var/closed")
-    scene.later(HEAD, "rmdir /var/closed")
+    scene.undo_by(HEAD, "rmdir /var/closed")
     scene.environment["VERLJOB_RUN_DIR"] = "/var/closed/run"
 
 
@@ -128,13 +128,13 @@ def _closed_on_the_worker(scene: Scene, folder: str) -> None:
     scene.on(HEAD, "install", "-d", "-o", ACCOUNT, folder)
     scene.on(WORKER, "install", "-d", "-m", "755", folder)
     for node in (HEAD, WORKER):
-        scene.later(node, f"rm -rf {folder}")
+        scene.undo_by(node, f"rm -rf {folder}")
 
 
 def on_a_small_disk(scene: Scene, size: str = "256m") -> None:
     for node in (HEAD, WORKER)[: scene.nodes]:
         scene.sh(node, "mkdir /small && mount -t tmpfs -o size=$1,mode=1777 small /small", size)
-        scene.later(node, "umount -l /small && rmdir /small")
+        scene.undo_by(node, "umount -l /small && rmdir /small")
     scene.environment["VERLJOB_LOCAL"] = "/small"
 
 
@@ -144,7 +144,7 @@ def on_a_full_disk(scene: Scene) -> None:
 
 def little_memory(scene: Scene) -> None:
     scene.flags.append("--mem=3G")
-    scene.words.append("stub.mib=4096")
+    scene.overrides.append("stub.mib=4096")
 
 
 def few_processes(scene: Scene) -> None:
@@ -155,7 +155,7 @@ def few_processes(scene: Scene) -> None:
 
 def engine_closed(scene: Scene) -> None:
     scene.sh(WORKER, "chgrp project /var/run/docker.sock && chmod 600 /var/run/docker.sock")
-    scene.later(WORKER, "chgrp docker /var/run/docker.sock && chmod 660 /var/run/docker.sock")
+    scene.undo_by(WORKER, "chgrp docker /var/run/docker.sock && chmod 660 /var/run/docker.sock")
 
 
 def short_time(scene: Scene) -> None:
@@ -167,6 +167,6 @@ def allowed_to_requeue(scene: Scene) -> None:
 
 
 def driver_killed_at_once(scene: Scene) -> None:
-    """Kills the driver that looks at the cluster as soon as there is one."""
+    """Kill the driver that checks the cluster as soon as it has started."""
     script = 'until pkill -KILL -f "[-]m verl_node.ray_node.driver_main" || ((SECONDS > 90)); do sleep 0.05; done'
     scene.sh(HEAD, f"nohup bash -c '{script}' > /dev/null 2>&1 &")

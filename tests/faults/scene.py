@@ -1,4 +1,4 @@
-"""Where a fault is made: one job on the rehearsal cluster, and what has to be put right after it."""
+"""The job of a drill on the rehearsal cluster, commands on its nodes, and what to undo afterwards."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LASTS = "stub.seconds=600"
 
 @dataclass(frozen=True)
 class Runtime:
-    """A container runtime of slurm/runtimes, as a job asks for it and as its parts are found on a node."""
+    """A container runtime of slurm/runtimes: the settings by which a job selects it, and the name of its processes."""
 
     name: str
     image: str
     client: str = ""
-    """What `pgrep -f` finds the runtime's foreground process by; empty where it has none."""
+    """Pattern by which `pgrep -f` finds the runtime's foreground process; empty if the runtime has none."""
 
     def environment(self) -> dict[str, str]:
         return {"VERLJOB_RUNTIME": self.name, "VERLJOB_IMAGE": self.image, "VERLJOB_HOME": f"/home/{ACCOUNT}/verljob"}
@@ -31,22 +31,22 @@ class Runtime:
 
 @dataclass
 class Scene:
-    """One fault's job: how it will be submitted, then the job itself."""
+    """The job of one fault: first its flags and settings, after ``submit`` the job itself."""
 
     cluster: Cluster
     runtime: Runtime
     stub: str
     nodes: int = 2
     flags: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=lambda: [LASTS])
+    overrides: list[str] = field(default_factory=lambda: [LASTS])
     environment: dict[str, str] = field(default_factory=dict)
     undo: ExitStack = field(default_factory=ExitStack)
     launch: Launch | None = None
     folder: str = WORK
     frozen: set[str] = field(default_factory=set)
-    """Nodes that cannot be asked before `undo`."""
+    """Nodes that run no commands before `undo`."""
     happened: float | None = None
-    """When the fault was, by the monotonic clock, where that is not when it was begun."""
+    """Time of the fault by the monotonic clock, if it came later than ``inject`` was called."""
 
     @property
     def job(self) -> Launch:
@@ -56,8 +56,8 @@ class Scene:
     def submit(self) -> None:
         flags = [f"--nodes={self.nodes}", "--gpus-per-node=1", *self.flags]
         environment = {**self.runtime.environment(), **self.environment}
-        words = [self.stub, *self.words]
-        self.launch = submit(self.cluster, words, flags=flags, environment=environment, folder=self.folder)
+        arguments = [self.stub, *self.overrides]
+        self.launch = submit(self.cluster, arguments, flags=flags, environment=environment, folder=self.folder)
 
     def on(self, node: str, *argv: str, check: bool = True) -> Output:
         """Run a command as root on a node."""
@@ -66,19 +66,19 @@ class Scene:
     def sh(self, node: str, script: str, *arguments: str, check: bool = True) -> Output:
         return self.on(node, "bash", "-c", script, "fault", *arguments, check=check)
 
-    def later(self, node: str, script: str, *arguments: str) -> None:
-        """Put right after the fault, whatever came of it."""
+    def undo_by(self, node: str, script: str, *arguments: str) -> None:
+        """Run ``script`` on the node after the drill, whatever its outcome."""
         self.undo.callback(lambda: self.sh(node, script, *arguments))
 
-    def pids(self, node: str, words: Sequence[str]) -> list[str]:
-        """Pids of the account's processes on a node, the oldest first; ``words`` as pgrep takes them."""
-        found = self.on(node, "pgrep", "-u", ACCOUNT, *words, check=False).stdout.split()
-        assert found, f"no process of {ACCOUNT} matches {words} on {node}"
-        return sorted(found, key=int)
+    def pids(self, node: str, selection: Sequence[str]) -> list[str]:
+        """Return the pids of the account's processes that match pgrep's arguments ``selection``, the oldest first."""
+        pids = self.on(node, "pgrep", "-u", ACCOUNT, *selection, check=False).stdout.split()
+        assert pids, f"no process of {ACCOUNT} matches {selection} on {node}"
+        return sorted(pids, key=int)
 
-    def signal(self, name: str, node: str, words: Sequence[str]) -> None:
+    def signal(self, name: str, node: str, selection: Sequence[str]) -> None:
         """Send a signal to the oldest of the processes."""
-        self.on(node, "kill", f"-{name}", self.pids(node, words)[0])
+        self.on(node, "kill", f"-{name}", self.pids(node, selection)[0])
 
 
 Injection = Callable[[Scene], None]

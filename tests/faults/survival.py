@@ -1,4 +1,4 @@
-"""A training that goes through outages: it may not end before its last step, and no step may lack."""
+"""A training that has to survive outages: it must reach its last step, with every step logged once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from slurm.errors import SlurmError
 from slurm.testbed import Cluster
 from tests.faults import outage_setup
-from tests.faults.drill import GOING
+from tests.faults.drill import RUNNING
 from tests.faults.outages import Outage
 from tests.faults.scene import HEAD, Runtime, Scene
 from tests.support.cluster.launches import Launch, wait_until
@@ -18,14 +18,14 @@ from tests.support.cluster.launches import Launch, wait_until
 STARTS_S = 600
 ENDS_S = 1800
 STEP_S = 240
-"""In which a training makes its next step after an outage: TCP may wait for as long again as it lasted."""
+"""Limit for the next steps after an outage: TCP may wait for as long again as the outage lasted."""
 MORE_STEPS = 3
 LIMIT_MINUTES = 600
 
 
 @dataclass
-class Survived:
-    """What came of an outage: after how many seconds the training went on, and what is not as it has to be."""
+class Survival:
+    """Outcome of an outage: seconds until the training made more steps, and problems."""
 
     outage: Outage
     runtime: str
@@ -36,25 +36,24 @@ class Survived:
 
 @dataclass
 class Trial:
-    """One training of ``steps`` steps on both nodes, and what was done to it."""
+    """One training of ``steps`` steps on both nodes, in which outages are made."""
 
     scene: Scene
     steps: int
-    made: int = 0
 
     @classmethod
     def begin(cls, cluster: Cluster, runtime: Runtime, steps: int) -> Trial:
-        """Submit it, with the worker's clock an hour ahead where there is one of its own, and wait for a step."""
-        outage_setup.ready(cluster)
+        """Submit it, with the clock of the worker's container an hour ahead, and wait for its first step."""
+        outage_setup.prepare_nodes(cluster)
         outage_setup.set_clock(cluster, cluster.nodes[-1], 3600)
-        recipe, words = _training(runtime, steps)
+        recipe, overrides = _training(runtime, steps)
         flags = [f"--time={LIMIT_MINUTES}"]
-        scene = Scene(cluster, runtime, recipe, flags=flags, words=words, folder=outage_setup.FOLDER)
+        scene = Scene(cluster, runtime, recipe, flags=flags, overrides=overrides, folder=outage_setup.FOLDER)
         scene.environment.update(outage_setup.environment(runtime.name))
         scene.submit()
         trial = cls(scene, steps)
-        wait_until(lambda: trial.step() > 0 or trial.over(), STARTS_S, "first step", scene.job.last_words)
-        assert not trial.over(), f"the training did not start: {scene.job.last_words()}"
+        wait_until(lambda: trial.step() > 0 or trial.has_ended(), STARTS_S, "first step", scene.job.end_of_output)
+        assert not trial.has_ended(), f"the training did not start: {scene.job.end_of_output()}"
         return trial
 
     @property
@@ -62,46 +61,45 @@ class Trial:
         return self.scene.job
 
     def step(self) -> int:
-        """The last step that was logged on the head."""
+        """Return the last step that the head has logged."""
         return max(self._steps(), default=0)
 
-    def over(self) -> bool:
-        return self.job.cluster.job(self.job.id).state not in ("PENDING", *GOING)
+    def has_ended(self) -> bool:
+        return self.job.cluster.job(self.job.id).state not in ("PENDING", *RUNNING)
 
-    def go_through(self, outage: Outage, node: str = "") -> Survived:
+    def survive(self, outage: Outage, node: str = "") -> Survival:
         """Make an outage, and wait until the training has made more steps since."""
-        found = Survived(outage, self.scene.runtime.name, node or outage.nodes[0])
-        self.made += 1
+        survived = Survival(outage, self.scene.runtime.name, node or outage.nodes[0])
         try:
-            outage.make(self.scene, found.node, outage.lasts_s)
+            outage.make(self.scene, survived.node, outage.lasts_s)
         except (AssertionError, SlurmError) as error:
-            found.problems += [f"it was not made, or not put right: {error}", f"the job said: {self.last_line()}"]
-            return found
+            survived.problems += [f"the outage was not made or not undone: {error}", f"the job: {self.last_line()}"]
+            return survived
         before, began = self.step(), time.monotonic()
 
-        def went_on() -> bool:
-            return self.step() >= min(before + MORE_STEPS, self.steps) or self.over()
+        def continues() -> bool:
+            return self.step() >= min(before + MORE_STEPS, self.steps) or self.has_ended()
 
         try:
-            wait_until(went_on, STEP_S, "step")
+            wait_until(continues, STEP_S, "step")
         except AssertionError:
-            found.problems.append(f"no {MORE_STEPS} steps in {STEP_S} s after it, at step {before}")
-        found.next_step_s = time.monotonic() - began
-        if self.over() and self.step() < self.steps:
-            found.problems.append(f"the job ended at step {self.step()}: {self.last_line()}")
-        return found
+            survived.problems.append(f"no {MORE_STEPS} steps within {STEP_S} s after the outage, at step {before}")
+        survived.next_step_s = time.monotonic() - began
+        if self.has_ended() and self.step() < self.steps:
+            survived.problems.append(f"the job ended at step {self.step()}: {self.last_line()}")
+        return survived
 
     def finish(self) -> list[str]:
-        """Wait for the end; return what is not as it has to be."""
-        wait_until(self.over, ENDS_S, "end of the training", self.job.last_words)
+        """Wait for the end of the job; return a sentence for each problem."""
+        wait_until(self.has_ended, ENDS_S, "end of the training", self.job.end_of_output)
         ended = self.job.cluster.job(self.job.id)
         problems = []
         if (ended.state, ended.code) != ("COMPLETED", 0):
-            problems.append(f"the job is {ended.state} with {ended.code}: {self.last_line()}")
+            problems.append(f"the job is {ended.state} with exit code {ended.code}: {self.last_line()}")
         if self._steps() != list(range(1, self.steps + 1)):
-            problems.append(f"the steps are {self._steps()}, and not 1 to {self.steps}, each once")
-        doubled = [line for line, count in Counter(self._lines("events.jsonl")).items() if count > 1]
-        problems += [f"an event came twice: {line}" for line in doubled]
+            problems.append(f"the logged steps are {self._steps()}, expected 1 to {self.steps}, each once")
+        duplicates = [line for line, count in Counter(self._lines("events.jsonl")).items() if count > 1]
+        problems += [f"an event was logged twice: {line}" for line in duplicates]
         return problems
 
     def last_line(self) -> str:
@@ -115,23 +113,23 @@ class Trial:
 
 
 def _training(runtime: Runtime, steps: int) -> tuple[str, list[str]]:
-    """Return recipe and overrides: verl's own training, where there is torch; the site of the runtime bare has none."""
+    """Return recipe and overrides: verl's own training, or with bare, whose environment has no torch, the stub."""
     if runtime.name == "bare":
         return f"{outage_setup.FOLDER}/stub.yaml", [f"stub.steps={steps}"]
-    lasting = ["trainer.total_epochs=100000", f"trainer.total_training_steps={steps}", "trainer.test_freq=-1"]
-    return "demo_cpu", [*lasting, "trainer.save_freq=25", "trainer.max_actor_ckpt_to_keep=1"]
+    endless = ["trainer.total_epochs=100000", f"trainer.total_training_steps={steps}", "trainer.test_freq=-1"]
+    return "demo_cpu", [*endless, "trainer.save_freq=25", "trainer.max_actor_ckpt_to_keep=1"]
 
 
 def run(
-    cluster: Cluster, runtime: Runtime, outages: Sequence[Outage], *, steps: int, say: Callable[[Survived], None]
+    cluster: Cluster, runtime: Runtime, outages: Sequence[Outage], *, steps: int, report: Callable[[Survival], None]
 ) -> list[str]:
-    """Go through these outages in as few trainings as they need; return what went wrong with the trainings."""
+    """Make these outages in as few trainings as they need; return all problems."""
     left, problems = list(outages), list[str]()
     while left:
         trial = Trial.begin(cluster, runtime, steps)
-        while left and not trial.over() and trial.step() < steps - MORE_STEPS:
-            found = trial.go_through(left.pop(0))
-            say(found)
-            problems += found.problems
+        while left and not trial.has_ended() and trial.step() < steps - MORE_STEPS:
+            survived = trial.survive(left.pop(0))
+            report(survived)
+            problems += survived.problems
         problems += trial.finish()
     return problems

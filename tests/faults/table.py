@@ -1,4 +1,4 @@
-"""`python -m tests.faults.table`: writes the matrix and what came of it into docs/faults.md, between their marks."""
+"""`python -m tests.faults.table`: writes the matrix and its measured times into docs/faults.md, between markers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.support.paths import CHECKOUT
 PAGE = CHECKOUT / "docs" / "faults.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 SEEN = Path(__file__).with_name("seen.txt")
-"""What `invoke dev.chaos` printed, of each runtime."""
+"""Output of `invoke dev.chaos` for each runtime."""
 RUNTIMES = ("docker", "podman", "bare")
 SEEN_BEGIN, SEEN_END = "<!-- seen: begin -->\n", "<!-- seen: end -->\n"
 OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->\n", "<!-- outages: end -->\n"
 
 
 def markdown(kinds: Iterable[Kind]) -> str:
-    """Return the table of the matrix."""
+    """Format the table of faults."""
     lines = [
-        "| name | fault | code, stage | in | who sees it, by what | its line is in | state |",
+        "| name | fault | code, stage | within | detected by | reported in | state |",
         "|---|---|---|---|---|---|---|",
     ]
     for kind in kinds:
@@ -30,47 +30,49 @@ def markdown(kinds: Iterable[Kind]) -> str:
         if kind.job_code and kind.state == "FAILED":
             state += f" {kind.job_code}"
         limit = f"{kind.patience} + {kind.limit_s:.0f} s".removeprefix(" + ")
-        words = (kind.name, kind.fault, f"{kind.code}, {stage}", limit, kind.seen_by, kind.told, state)
-        lines.append(f"| {' | '.join(words)} |")
+        cells = (kind.name, kind.fault, f"{kind.code}, {stage}", limit, kind.seen_by, kind.reported_in, state)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def survived(outages: Iterable[Outage]) -> str:
-    """Return the table of what a training has to survive."""
-    lines = ["| name | what comes and goes again | for | runtimes |", "|---|---|---|---|"]
+    """Format the table of outages."""
+    lines = ["| name | outage | lasts | runtimes |", "|---|---|---|---|"]
     for outage in outages:
-        lines.append(f"| {outage.name} | {outage.what} | {outage.lasts_s:.0f} s | {', '.join(outage.runtimes)} |")
+        lines.append(
+            f"| {outage.name} | {outage.description} | {outage.lasts_s:.0f} s | {', '.join(outage.runtimes)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def rows(printed: str) -> dict[tuple[str, str], str]:
-    """Return the times of what passed, by name and runtime. Raises ValueError for one that is there twice."""
+    """Parse the times of faults and outages that passed, by name and runtime. Raises ValueError for duplicates."""
     fault = re.compile(r"(\S+) +(\S+) +\d+/\d+ +[A-Z_]+ +([\d.]+) +\d+ +([\d.]+)  pass")
     outage = re.compile(r"(\S+) +(\S+) +\S+ +\d+ s, \d more steps +([\d.]+) s later  pass")
-    found: dict[tuple[str, str], str] = {}
+    times_by_name: dict[tuple[str, str], str] = {}
     for line in printed.splitlines():
         matched = fault.fullmatch(line) or outage.fullmatch(line)
         if matched is None:
             continue
         name, runtime, *times = matched.groups()
-        if (name, runtime) in found:
-            raise ValueError(f"{name} is there twice for {runtime}")
-        found[name, runtime] = " + ".join(times)
-    return found
+        if (name, runtime) in times_by_name:
+            raise ValueError(f"{SEEN.name} has {name} twice for {runtime}")
+        times_by_name[name, runtime] = " + ".join(times)
+    return times_by_name
 
 
-def seen(found: Mapping[tuple[str, str], str]) -> str:
-    """Return the table of what came of every fault and outage."""
+def seen(measured: Mapping[tuple[str, str], str]) -> str:
+    """Format the table of measured times of every fault and outage."""
     lines = [f"| name | {' | '.join(RUNTIMES)} |", "|---|---|---|---|"]
-    runtimes = {each.name: each.runtimes for each in KINDS} | {each.name: each.runtimes for each in OUTAGES}
-    for name, its in runtimes.items():
-        times = [found[name, runtime] if runtime in its else "" for runtime in RUNTIMES]
+    runtimes = {kind.name: kind.runtimes for kind in KINDS} | {outage.name: outage.runtimes for outage in OUTAGES}
+    for name, supported in runtimes.items():
+        times = [measured[name, runtime] if runtime in supported else "" for runtime in RUNTIMES]
         lines.append(f"| {name} | {' | '.join(times)} |")
     return "\n".join(lines) + "\n"
 
 
 def written(page: str) -> str:
-    """Return the page with the tables as they are now."""
+    """Return the page with current tables."""
     page = _between(page, BEGIN, END, markdown(KINDS))
     page = _between(page, SEEN_BEGIN, SEEN_END, seen(rows(SEEN.read_text())))
     return _between(page, OUTAGES_BEGIN, OUTAGES_END, survived(OUTAGES))

@@ -30,7 +30,7 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
     volumes = {
         str(shared): {"bind": "/cases", "mode": "rw"},
         str(RECIPES): {"bind": "/recipes", "mode": "ro"},
-        str(HERE): {"bind": "/judge", "mode": "ro"},
+        str(HERE): {"bind": "/configurations", "mode": "ro"},
     }
 
     def inside(*command: str) -> tuple[int, str]:
@@ -48,7 +48,7 @@ def run(daemon: DockerClient, cpu_image: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def results(run: Run) -> dict[str, dict[str, list[str]]]:
-    code, output = run("python3", "/judge/judge.py")
+    code, output = run("python3", "/configurations/check_cases.py")
     assert code == 0, output
     found: dict[str, dict[str, list[str]]] = json.loads(output.splitlines()[-1])
     return found
@@ -57,7 +57,7 @@ def results(run: Run) -> dict[str, dict[str, list[str]]]:
 @pytest.fixture(scope="module")
 def messages(results: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
     """The messages for each case."""
-    return results["told"]
+    return results["findings"]
 
 
 def test_there_are_enough_cases() -> None:
@@ -74,7 +74,7 @@ def test_an_invalid_case_is_an_error_with_its_fix(name: str, pattern: str, messa
 @pytest.mark.parametrize("name", VALID)
 def test_a_valid_case_has_neither_errors_nor_warnings(name: str, messages: dict[str, list[str]]) -> None:
     problems = [message for message in messages[name] if message.startswith(("error:", "warning:"))]
-    assert [message for message in problems if "qwen2-tiny is not here" not in message] == []
+    assert [message for message in problems if "qwen2-tiny is not on this node" not in message] == []
 
 
 @pytest.mark.parametrize("key", REGISTRIES)
@@ -90,4 +90,4 @@ def test_the_command_line_prints_lines_and_returns_an_exit_code(run: Run) -> Non
     code, output = run("python3", "-m", "verl_node.configuration", *args)
     assert code == 65
     assert output.splitlines()[0] == "demo_cpu with verl 0.9.1 on 2 nodes with 1 GPUs each"
-    assert "Say trainer.save_freq." in output
+    assert "Use trainer.save_freq." in output

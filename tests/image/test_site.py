@@ -75,10 +75,10 @@ def place(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def built(place: SimpleNamespace, daemon: DockerClient) -> Iterator[SimpleNamespace]:
     """The image, and the output of its build."""
-    place.server.asked.clear()
+    place.server.requests.clear()
     with (place.folder / "log").open("w") as log, redirect_stderr(log):
         image_id = build(BuildRequest(small_variant.small(), [TAG], BASE, place.lock), place.site)
-    yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), asked=list(place.server.asked))
+    yield SimpleNamespace(id=image_id, log=(place.folder / "log").read_text(), requests=list(place.server.requests))
     daemon.images.remove(TAG)
 
 
@@ -87,11 +87,11 @@ def found(content: bytes) -> list[str]:
 
 
 def test_the_build_uses_mirror_index_and_proxy(built: SimpleNamespace, daemon: DockerClient) -> None:
-    paths = [each.path for each in built.asked]
+    paths = [request.path for request in built.requests]
 
     assert any(path.startswith("/debian/pool/main/t/tini/") for path in paths)
     assert "/simple/ray/ray-2.60.0-py3-none-any.whl" in paths
-    assert all(each.proxied for each in built.asked)
+    assert all(request.proxied for request in built.requests)
     assert "eth0" in interfaces(daemon, TAG)
 
 
@@ -102,7 +102,7 @@ def test_a_source_is_built_with_pinned_tools_not_with_the_newest(built: SimpleNa
     version = daemon.containers.run(TAG, ["python3", "-c", program], remove=True).decode()
 
     assert f"setuptools=={version.strip()}" == pinned
-    assert not [each.path for each in built.asked if "setuptools-999" in each.path]
+    assert not [request.path for request in built.requests if "setuptools-999" in request.path]
 
 
 def test_no_secret_is_in_a_layer_the_history_or_a_label(built: SimpleNamespace, daemon: DockerClient) -> None:
@@ -172,7 +172,7 @@ def test_a_bundle_has_the_downloads_of_the_build_and_no_secret(carried: Path) ->
 
 def test_a_bundle_builds_without_a_network(daemon: DockerClient, place: SimpleNamespace, carried: Path) -> None:
     tag = "verljob-test-site:offline"
-    place.server.asked.clear()
+    place.server.requests.clear()
     daemon.images.remove(BASE)
     argv = [sys.executable, "tests/support/images/small_variant.py", str(carried), str(place.lock), tag]
     paths = os.pathsep.join(map(str, (CHECKOUT, CHECKOUT / "tests/image/standins")))
@@ -183,7 +183,7 @@ def test_a_bundle_builds_without_a_network(daemon: DockerClient, place: SimpleNa
     done = subprocess.run(isolated, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-2000:]
-    assert place.server.asked == []
+    assert place.server.requests == []
     assert interfaces(daemon, tag) == "['lo']\n"
     assert daemon.images.get(tag).labels["verljob.base"] == BASE
     for each in (tag, *daemon.images.get(BASE).tags):  # its name, and its name in the archive

@@ -1,4 +1,4 @@
-"""Folders of this checkout that tests read."""
+"""Paths of this checkout that tests use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENTRYPOINTS = CHECKOUT / "entrypoints"
 RECIPES = CHECKOUT / "slurm" / "recipes"
 
 SUPPORT = CHECKOUT / "tests" / "support"
-FAKES = SUPPORT / "shell" / "fakes"  # docker, podman, srun, scontrol …, for PATH
+FAKES = SUPPORT / "shell" / "fakes"  # for PATH: docker, podman, srun, scontrol …
 SUPERVISOR_FAKES = SUPPORT / "node" / "supervisor_fakes"
 
 DATA = CHECKOUT / "tests" / "data"

@@ -1,4 +1,4 @@
-"""Waiting for what a script under test does."""
+"""Waits for files that a script under test writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def wait_for(path: Path) -> None:
+    """Wait until a file has content."""
     deadline = time.monotonic() + 10
     while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"no {path}"
+        assert time.monotonic() < deadline, f"{path} is missing or empty"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The parts of the toolkit meet in files and variables (docs/flow.md); within a part, imports run one way."""
+"""Parts of the toolkit share files and variables only (docs/flow.md); within a part, imports run in one direction."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ LOWEST_FIRST = {
         errors versions no_openssl reporting gpu network supervision settings ray_node explain checks control inputs
         training configuration prepare node __main__""",
 }
-ORDER = {part: words.split() for part, words in LOWEST_FIRST.items()}
+ORDER = {part: names.split() for part, names in LOWEST_FIRST.items()}
 MOST_MODULES = 17
 
 
 def modules(part: str) -> dict[str, Path]:
-    """The modules of a part by their dotted names."""
+    """Return the files of a part's modules by their dotted names."""
     top = PARTS[part]
-    found = {}
+    sources = {}
     for source in top.rglob("*.py"):
         name = ".".join((part, *source.relative_to(top).with_suffix("").parts))
-        found[name.removesuffix(".__init__")] = source
-    return found
+        sources[name.removesuffix(".__init__")] = source
+    return sources
 
 
 def imported(source: Path) -> set[str]:
-    """The dotted names that a module imports, anywhere in it."""
+    """Return the dotted names that a module imports, anywhere in it."""
     names = set()
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
@@ -48,12 +48,13 @@ def imported(source: Path) -> set[str]:
     return names
 
 
-def tops(source: Path) -> set[str]:
+def imported_roots(source: Path) -> set[str]:
+    """Return the top-level packages that a module imports."""
     return {name.partition(".")[0] for name in imported(source)}
 
 
 def package(name: str) -> str:
-    """The package of a part that a module is in, or the module's own name at the top."""
+    """Return the package of a module within its part, or the name of a top-level module."""
     return name.split(".")[1]
 
 
@@ -63,7 +64,7 @@ def test_a_part_never_imports_another(part: str) -> None:
     sources = list(PARTS[part].rglob("*.py"))
 
     assert sources
-    assert {str(source): found for source in sources if (found := tops(source) & others)} == {}
+    assert {str(source): found for source in sources if (found := imported_roots(source) & others)} == {}
 
 
 @pytest.mark.parametrize("part", ORDER)
@@ -73,7 +74,7 @@ def test_the_order_names_every_package(part: str) -> None:
 
 @pytest.mark.parametrize("part", ORDER)
 def test_a_package_imports_only_lower_ones(part: str) -> None:
-    rank = {name: place for place, name in enumerate(ORDER[part])}
+    rank = {name: index for index, name in enumerate(ORDER[part])}
     known = modules(part)
     upward = [
         f"{name} imports {other}"
@@ -86,29 +87,45 @@ def test_a_package_imports_only_lower_ones(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_no_modules_import_one_another_in_a_circle(part: str) -> None:
+def test_modules_have_no_import_cycle(part: str) -> None:
     known = modules(part)
     packages = {name for name, source in known.items() if source.name == "__init__.py"}
     graph = {name: (imported(source) & known.keys()) - packages - {name} for name, source in known.items()}
 
-    TopologicalSorter(graph).prepare()  # CycleError names them
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_no_package_has_more_modules_than_a_reader_overlooks(part: str) -> None:
+def test_no_package_has_more_modules_than_the_limit(part: str) -> None:
     folders = {source.parent for source in modules(part).values()}
     counts = {str(folder): len([*folder.glob("*.py")]) for folder in folders}
 
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
+def test_benchmarks_import_nothing_from_the_tests() -> None:
+    sources = sorted((CHECKOUT / "bench").rglob("*.py"))
+
+    assert sources
+    assert [str(source.relative_to(CHECKOUT)) for source in sources if "tests" in imported_roots(source)] == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_unit_tests_mirror_the_packages(part: str) -> None:
+    packages = {str(source.parent.relative_to(PARTS[part])) for source in PARTS[part].rglob("*.py")}
+    tests = CHECKOUT / "tests" / "unit" / part
+    folders = {str(file.parent.relative_to(tests)) for file in tests.rglob("test_*.py")}
+
+    assert folders - packages == set()
+
+
 def test_the_supervisor_imports_neither_ray_nor_torch() -> None:
     supervisor = ["__main__", "node/node", "node/head", "node/worker", "settings/settings", "supervision/child"]
     for module in [*supervisor, "ray_node/driver"]:
-        assert not tops(PARTS["verl_node"] / f"{module}.py") & {"ray", "torch", "transformers", "verl"}
+        assert not imported_roots(PARTS["verl_node"] / f"{module}.py") & {"ray", "torch", "transformers", "verl"}
 
 
-def test_a_worker_does_without_the_modules_of_the_head() -> None:
+def test_a_worker_does_not_load_the_modules_of_the_head() -> None:
     script = "import sys, verl_node.__main__, verl_node.node.worker; print(*sys.modules)"
     environ = {"PYTHONPATH": str(PARTS["verl_node"].parent)}
     loaded = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
@@ -116,7 +133,7 @@ def test_a_worker_does_without_the_modules_of_the_head() -> None:
     assert not {"verl_node.node.head", "verl_node.training.run", "yaml"} & set(loaded.stdout.split())
 
 
-def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:
+def test_only_main_reads_the_environment_of_the_supervisor() -> None:
     readers = {
         str(source.relative_to(PARTS["verl_node"]))
         for source in PARTS["verl_node"].rglob("*.py")
@@ -125,7 +142,7 @@ def test_only_the_settings_read_the_environment_of_the_supervisor() -> None:
         if node.value.id == "os"
     }
 
-    # These run in processes of their own: what a Ray worker sees, and the hub's and the libraries' own variables.
+    # These run in other processes: Ray workers, and children with variables of the hub and of libraries.
     ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "hook", "start", "worker_setup")}
     others = {*ray_node, "inputs/hub.py", "inputs/model.py", "checks/__main__.py", "checks/child.py"}
     assert readers - others == {"__main__.py"}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: bench-host NODES
-# Makes this container a Slurm cluster: munged and slurmctld, and NODES slurmd beside them. Each has a network, a /tmp
-# and processes of its own, as a node has: an address by route, ports that nobody else takes, a short /proc.
+# Starts a Slurm cluster in this container: munged, slurmctld and NODES slurmd. Each slurmd has its own network, PID and
+# mount namespace with its own /tmp, like a node: an address by route, free ports, a short /proc.
 set -Eeuo pipefail
 
 [[ ${1:-} =~ ^[1-9][0-9]{0,2}$ ]] || { echo "usage: ${0##*/} NODES" >&2; exit 64; }
@@ -14,7 +14,7 @@ munge() {
     chpst -u munge:munge munged
 }
 
-# The rehearsal cluster's own configuration, without its stand-in GPUs; %n keeps the nodes' files apart.
+# The rehearsal cluster's slurm.conf without its stand-in GPUs; %n separates the nodes' files.
 slurm_config() {
     install -d -o slurm -g slurm -m 0755 /var/spool/slurmctld
     sed -e "s/@NODES@/n[1-$NODES]/" -e '/^GresTypes/d' -e 's/ Gres=[^ ]*//' -e 's|^\(SlurmdSpoolDir=.*\)|\1/%n|' \
@@ -46,7 +46,7 @@ node() {
     ip -n "$name" link set eth0 up
     ip -n "$name" route add default via "$NET.1"
     mkdir -p "/var/spool/slurmd/$name"
-    # shellcheck disable=SC2016 # expands there
+    # shellcheck disable=SC2016 # expands in the namespace
     nsenter --net="/run/netns/$name" unshare --mount --uts --pid --fork --mount-proc bash -c \
         'hostname "$0" && mount -t tmpfs -o mode=1777 tmp /tmp && exec tini -- slurmd -D -N "$0"' "$name" &
 }

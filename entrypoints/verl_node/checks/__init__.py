@@ -1,7 +1,7 @@
-"""Checks of one node: each is a function that answers, declared with its topic, its time limit and its threshold.
+"""Health checks of one node.
 
-To add one: write ``name(settings, gpus[, threshold]) -> Result`` under ``@check`` in a module here, and name it in
-CHECKS. docs/checks.md is made from this list.
+To add one: write ``name(settings, gpus[, threshold]) -> Result`` under ``@check`` in a module of checks/node/, and list
+it in CHECKS. docs/checks.md is generated from this list.
 """
 
 from __future__ import annotations
@@ -9,39 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from verl_node.checks.check import Check
-from verl_node.checks.node import (
-    cache,
-    clock,
-    debug,
-    devices,
-    folders,
-    gpu_work,
-    gpus,
-    limits,
-    memory,
-    nccl,
-    network,
-    rdma,
-    vllm,
-)
+from verl_node.checks.node import cache, clock, debug, folders, gpu_work, gpus, limits, nccl, network, rdma, vllm
 from verl_node.checks.result import Outcome
 from verl_node.errors import CheckFailed, NodeError, PermissionMissing
 
-# In the order in which a table shows them: node, network, services, data.
+# The order of a table's rows: node, network, services, data.
 CHECKS: tuple[Check, ...] = (
     folders.run_directory_is_writable,
     folders.run_directory_is_shared,
     folders.home_is_writable,
     folders.temporary_folder_is_writable,
     folders.folders_have_room,
-    memory.shared_memory_is_large,
+    limits.shared_memory_is_large,
     limits.open_files_suffice,
     limits.processes_suffice,
     limits.memory_can_be_locked,
     limits.memory_suffices,
     limits.cgroup_holds_the_memory,
     limits.processes_can_be_traced,
-    devices.gpus_are_visible,
+    gpus.gpus_are_visible,
     gpus.driver_answers,
     gpus.memory_is_free,
     gpus.memory_is_sound,
@@ -76,14 +62,14 @@ CHECKS: tuple[Check, ...] = (
 BY_NAME = {check.name: check for check in CHECKS}
 
 
-def judge(outcomes: Sequence[Outcome], *, say: Callable[[str], None]) -> None:
-    """Say each warning.
+def require_passed(outcomes: Sequence[Outcome], *, log: Callable[[str], None]) -> None:
+    """Log each warning, and raise if a check failed.
 
-    Raises CheckFailed with everything that failed, PermissionMissing where that is only permissions.
+    Raises CheckFailed with all failures, PermissionMissing if all of them are missing permissions.
     """
     for outcome in outcomes:
         if outcome.severity == "warn":
-            say(f"warning, {outcome.sentence()} {outcome.fix}")
+            log(f"warning, {outcome.sentence()} {outcome.fix}")
     failures = [outcome for outcome in outcomes if outcome.bad]
     if failures:
         error: type[NodeError] = CheckFailed

@@ -1,6 +1,6 @@
-"""`python3 -m verl_node.checks`: checks of this machine alone, as a table or as JSON, or its network.
+"""`python3 -m verl_node.checks`: checks of this machine, as a table or as JSON, or its network settings.
 
-`invoke job.doctor` is this on a login node. On an allocation it is `sbatch slurm/launch.sh doctor`.
+`invoke job.doctor` runs it on a login node. On an allocation use `sbatch slurm/launch.sh doctor`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from verl_node.checks import BY_NAME, table
-from verl_node.checks.check import Check, adjusted, renamed
+from verl_node.checks.check import Check, adjusted, replace_old_names
 from verl_node.checks.cluster import Report
 from verl_node.checks.node import cache, clock, debug, folders, login, network, vllm
 from verl_node.checks.runner import Run
@@ -20,7 +20,7 @@ from verl_node.errors import CheckFailed, NodeError
 from verl_node.network import fabric
 from verl_node.settings.settings import Settings
 
-# What can be told without an allocation: neither limits nor GPUs nor the network of the nodes.
+# Checks that need no allocation: neither limits nor GPUs nor the network of the nodes.
 LOGIN: tuple[Check, ...] = (
     login.slurm_answers,
     login.paths_are_shared,
@@ -41,13 +41,14 @@ LOGIN: tuple[Check, ...] = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check this machine; return 69 where something fails."""
+    """Check this machine; return 69 if a check fails."""
     options = _parse(arguments)
     try:
         settings = Settings.from_env(os.environ)
         if options.show_env:
-            own = options.address or settings.own_address()
-            print("\n".join(fabric.of_this_node(own, settings.environ).lines(settings.environ)))  # noqa: T201
+            address = options.address or settings.own_address()
+            found = fabric.discover_on_this_node(address, settings.environ)
+            print("\n".join(found.lines(settings.environ)))  # noqa: T201
             return 0
         run = Run.begin(_chosen(settings.checks), settings, 0)
     except NodeError as error:
@@ -58,20 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return CheckFailed.code if table.bad_hosts(report.outcomes) else 0
 
 
-def _chosen(words: str) -> list[Check]:
-    """Return the checks of a login node, as VERLJOB_CHECKS wants them; its words for other checks are for the nodes."""
-    known = {check.name: check for check in LOGIN}
-    words, notes = renamed(words)
+def _chosen(adjustments: str) -> list[Check]:
+    """Return the adjusted checks of a login node; entries for other checks are only verified."""
+    login_checks = {check.name: check for check in LOGIN}
+    adjustments, notes = replace_old_names(adjustments)
     for note in notes:
         print(note, file=sys.stderr)  # noqa: T201
-    adjusted({**BY_NAME, **known}, words)
-    return adjusted(known, " ".join(word for word in words.split() if word.partition("=")[0] in known))
+    adjusted({**BY_NAME, **login_checks}, adjustments)
+    entries = [entry for entry in adjustments.split() if entry.partition("=")[0] in login_checks]
+    return adjusted(login_checks, " ".join(entries))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="doctor", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--show-env", action="store_true", help="what would be set for NCCL and Gloo here, and why")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--show-env", action="store_true", help="print the settings for NCCL and Gloo, with reasons")
     parser.add_argument("--address", default="", help="this machine's address towards the head (--show-env)")
     return parser.parse_args(arguments)
 

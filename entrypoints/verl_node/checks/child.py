@@ -1,4 +1,4 @@
-"""Runs a deep check in a Python process with a time limit, and kills all that it started."""
+"""Runs a deep check in a Python process with a time limit, and kills all its descendants."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import IO
 
 from verl_node.supervision import process_tree
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 def run(
-    words: Sequence[str],
+    module_argv: Sequence[str],
     *,
     limit_s: float,
     stdout: IO[bytes],
@@ -25,29 +25,29 @@ def run(
     environ: Mapping[str, str] | None = None,
     done: Callable[[], bool] = lambda: False,
 ) -> int | None:
-    """Run ``python3 -m WORDS`` until it ends, is ``done`` or its time is over; its exit code, None where it was ended.
+    """Run ``python3 -m MODULE_ARGV`` until it ends, is ``done`` or reaches its limit.
 
-    ``environ`` comes on top of this process's own. Workers would outlive it and keep the GPUs' memory: they are killed
-    with it.
+    Return its exit code, None if it was killed. ``environ`` extends this process's environment. Descendants are killed
+    too: they would outlive it and keep the GPUs' memory.
     """
     deadline = time.monotonic() + limit_s
     with subprocess.Popen(
-        [sys.executable, "-m", *words],
+        [sys.executable, "-m", *module_argv],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
         env={**os.environ, **(environ or {})},
     ) as process:
         while process.poll() is None and not done() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         code = process.poll()
-        _end(process)
+        _kill_tree(process)
     return code
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     while pids := [*process_tree.below(process.pid), *([process.pid] if process.poll() is None else [])]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_S)  # again: one may have been started between the look and the signal
+        time.sleep(_POLL_S)  # repeat: a process may have been started between the listing and the signal

@@ -12,17 +12,14 @@ from verl_node.checks.check import Check
 _HEADINGS = ("| check | finds | class | limit | threshold |", "|---|---|---|---|---|")
 
 
-def written(page: str) -> str:
-    """Return the page with the tables as they are now."""
-    for name, text in {"node": _table(CHECKS), "login": _table(_login()), "nodes": _questions()}.items():
+def updated(page: str) -> str:
+    """Return the page with the tables generated again."""
+    login = [check for check in __main__.LOGIN if check.name.startswith("login.")]
+    for name, table in {"node": _table(CHECKS), "login": _table(login), "nodes": _cluster_table()}.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
         before, _, rest = page.partition(begin)
-        page = before + begin + text + end + rest.partition(end)[2]
+        page = before + begin + table + end + rest.partition(end)[2]
     return page
-
-
-def _login() -> list[Check]:
-    return [check for check in __main__.LOGIN if check.name.startswith("login.")]
 
 
 def _table(checks: Iterable[Check]) -> str:
@@ -34,13 +31,11 @@ def _table(checks: Iterable[Check]) -> str:
     return "\n".join([*_HEADINGS, *rows]) + "\n"
 
 
-def _questions() -> str:
-    rows = [
-        f"| nodes.{question.__name__} | {(question.__doc__ or '').splitlines()[0]} |" for question in cluster.QUESTIONS
-    ]
+def _cluster_table() -> str:
+    rows = [f"| nodes.{check.__name__} | {(check.__doc__ or '').splitlines()[0]} |" for check in cluster.COMPARISONS]
     return "\n".join(["| check | finds |", "|---|---|", *rows]) + "\n"
 
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    file.write_text(written(file.read_text()))
+    file.write_text(updated(file.read_text()))

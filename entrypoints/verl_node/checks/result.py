@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """``severity`` is ok, idle (there is nothing to look at), warn, fail (69) or permission (77).
+    """Return value of a check's function.
 
-    Then what was seen and wanted, and the one-line fix.
+    ``severity`` is ok, idle (nothing to check), warn, fail (exit code 69) or permission (77). ``fix`` is one line.
     """
 
     severity: str
     seen: str = ""
     fix: str = ""
-    wanted: str = ""
+    expected: str = ""
 
 
 OK = Result("ok")
@@ -24,22 +24,22 @@ IDLE = Result("idle")
 
 @dataclass(frozen=True)
 class Outcome:
-    """A check's answer on a host, and the seconds that it took."""
+    """Result of a check on a host, and its duration in seconds."""
 
     check: str
     host: str
     severity: str
     seen: str = ""
-    wanted: str = ""
+    expected: str = ""
     fix: str = ""
     seconds: float = 0.0
 
     @property
     def bad(self) -> bool:
-        """Whether it makes the node unfit."""
+        """Whether the node cannot be used."""
         return self.severity in ("fail", "permission")
 
     def sentence(self) -> str:
-        """Return what was seen and wanted in one line."""
-        wanted = f" Wanted: {self.wanted}." if self.wanted else ""
-        return f"{self.check}: {self.seen}{wanted}"
+        """Return the seen and the expected state in one line."""
+        expected = f" Expected: {self.expected}." if self.expected else ""
+        return f"{self.check}: {self.seen}{expected}"

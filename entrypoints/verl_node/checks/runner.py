@@ -1,8 +1,8 @@
-"""Runs checks in a process of their own, in threads with time limits, so that one that hangs delays no other.
+"""Runs checks in a forked process, in threads with time limits, so that a hanging check delays no other.
 
-The supervisor forks before its event loop starts: everything is imported, so this costs a few milliseconds. What a
-check waits for may never answer, not even KILL (a process in an uninterruptible sleep of NFS or of a driver): then the
-supervisor goes on without its child, and says which check it was.
+The supervisor forks before its event loop starts: all modules are imported, so a fork costs a few milliseconds. A check
+may hang in a way that not even KILL ends (a process in an uninterruptible sleep of NFS or of a driver): then the
+supervisor continues without the child and reports the name of the check.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from verl_node.checks import facts
 from verl_node.checks.check import FAIL, Check
-from verl_node.checks.facts import Facts
+from verl_node.checks.cluster import Facts
+from verl_node.checks.node import gpus as gpu_checks
+from verl_node.checks.node import rdma
 from verl_node.checks.result import Outcome
+from verl_node.gpu import platforms
+from verl_node.gpu.status import NoAnswer
+from verl_node.network import rails
 from verl_node.settings.settings import Settings
 
 HARD_STOP_S = 30.0
 DEEP_STOP_S = 180.0
-_PATIENCE_S = 0.05
+MEMINFO = Path("/proc/meminfo")
+_THREAD_PATIENCE_S = 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
 
 class Run:
-    """Checks that have been started on this node."""
+    """Checks that are running on this node."""
 
     def __init__(self, checks: Sequence[Check], host: str, process: int, answers: int) -> None:
         self.facts: Facts = {}
@@ -48,14 +53,14 @@ class Run:
 
     @classmethod
     def begin(cls, checks: Sequence[Check], settings: Settings, gpus: int) -> Run:
-        """Start them. Call it before there are threads or an event loop."""
+        """Start them. Call it before any thread or event loop exists."""
         read, write = os.pipe()
         process = os.fork()
         if process == 0:
             try:
                 os.close(read)
-                _work(checks, settings, gpus, write)
-            except RuntimeError as error:  # no thread may be started: the limit of processes
+                _run_in_child(checks, settings, gpus, write)
+            except RuntimeError as error:  # no thread can be started: the limit of processes
                 print(f"checks: {error}", flush=True)  # noqa: T201
             finally:
                 os._exit(0)
@@ -63,7 +68,7 @@ class Run:
         return cls(checks, settings.allocation.host, process, read)
 
     async def outcomes(self) -> list[Outcome]:
-        """Wait until each has answered or its time is over; return the outcomes in the checks' order."""
+        """Wait until every check has answered or timed out; return outcomes in the checks' order."""
         answered: dict[str, Outcome] = {}
         reader = asyncio.StreamReader(limit=1 << 20)
         pipe = os.fdopen(self._answers, "rb")
@@ -71,24 +76,24 @@ class Run:
             lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
         try:
-            whole = await self._read(reader, answered)
+            ended = await self._read(reader, answered)
         finally:
             transport.close()
-            self._end()
-        return [answered.get(check.name) or self._silent(check, whole) for check in self._checks]
+            self._kill()
+        return [answered.get(check.name) or self._unanswered(check, ended) for check in self._checks]
 
     async def _read(self, reader: asyncio.StreamReader, answered: dict[str, Outcome]) -> bool:
-        """Take answers until all that have time left are there; tell whether the child ended by itself."""
-        starved_s = 0.0  # looked up when time is over, and not for every answer
+        """Read answers until none is pending; return False if time ran out."""
+        starved_s = 0.0  # read from /proc when the time is over, not for every answer
         while True:
-            late = [check.limit_s for check in self._checks if check.name not in answered]
-            late += [] if self.facts else [facts.LIMIT_S]
-            if not late:
+            pending = [check.limit_s for check in self._checks if check.name not in answered]
+            pending += [] if self.facts else [gpu_checks.TIMEOUT_S]
+            if not pending:
                 return True
-            allowed_s = max(late)
+            allowed_s = max(pending)
             try:
                 left_s = self._left_s(allowed_s + starved_s)
-                line = await asyncio.wait_for(reader.readline(), max(_PATIENCE_S if starved_s else 0.0, left_s))
+                line = await asyncio.wait_for(reader.readline(), max(_THREAD_PATIENCE_S if starved_s else 0.0, left_s))
             except asyncio.TimeoutError:
                 starved_s = waited_for_a_core_s(self._process)
                 if self._left_s(allowed_s + starved_s) > 0:
@@ -96,23 +101,28 @@ class Run:
                 return False
             if not line:
                 return True
-            told = json.loads(line)
-            if "facts" in told:
-                self.facts = told["facts"]
+            message = json.loads(line)
+            if "facts" in message:
+                self.facts = message["facts"]
             else:
-                answered[told["check"]] = Outcome(host=self._host, **told)
+                answered[message["check"]] = Outcome(host=self._host, **message)
 
     def _left_s(self, allowed_s: float) -> float:
-        """What is left of a limit. It grows by the time in which a busy machine gave the checks no core."""
+        """Return the rest of a limit, which includes the time without a core."""
         return min(allowed_s, self._stop_s) - (time.monotonic() - self._began)
 
-    def _silent(self, check: Check, ended: bool) -> Outcome:
+    def _unanswered(self, check: Check, ended: bool) -> Outcome:
         if ended:  # its thread printed a traceback
             return Outcome(
-                check.name, self._host, "warn", "It made a mistake of its own.", "", "Report the lines above."
+                check.name,
+                self._host,
+                "warn",
+                "It crashed: a mistake in its own code.",
+                "",
+                "Report the traceback above.",
             )
         waited_s = min(check.limit_s, self._stop_s)
-        fix = "Look at what it waits for: a file system, a driver or a name server that hangs; exclude the node."
+        fix = "Find the file system, driver or name server that hangs; exclude the node."
         return Outcome(
             check.name,
             self._host,
@@ -123,50 +133,38 @@ class Run:
             waited_s,
         )
 
-    def _end(self) -> None:
-        """Kill what is left of it, and do not wait: what KILL does not end is told of when the node ends."""
-        for kill in (os.killpg, os.kill):  # it may not have its own group yet
+    def _kill(self) -> None:
+        """Kill the child without waiting; the node's shutdown reports survivors."""
+        for kill in (os.killpg, os.kill):  # it may not have its own process group yet
             with suppress(ProcessLookupError):
                 kill(self._process, signal.SIGKILL)
         with suppress(ChildProcessError):  # collected as an orphan
             os.waitpid(self._process, os.WNOHANG)
 
 
-def _work(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) -> None:
-    """Be the child: ask everything, write an answer a line, end without waiting for what hangs."""
+def _run_in_child(checks: Sequence[Check], settings: Settings, gpus: int, answers: int) -> None:
+    """Run all checks and write a line for each answer."""
     os.setsid()
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     lock = threading.Lock()
 
-    def tell(**told: object) -> None:
+    def send(**message: object) -> None:
         with lock:
-            os.write(answers, json.dumps(told).encode() + b"\n")
+            os.write(answers, json.dumps(message).encode() + b"\n")
 
-    def ask(check: Check) -> None:
+    def run(check: Check) -> None:
         began = time.monotonic()
         result = check(settings, gpus)
-        tell(check=check.name, **asdict(result), seconds=round(time.monotonic() - began, 3))
+        send(check=check.name, **asdict(result), seconds=round(time.monotonic() - began, 3))
 
-    todo: deque[Callable[[], None]] = deque(
-        [*(partial(ask, check) for check in checks), lambda: tell(facts=facts.gather(settings, gpus))]
+    tasks: deque[Callable[[], None]] = deque(
+        [*(partial(run, check) for check in checks), lambda: send(facts=gather_facts(settings, gpus))]
     )
-    _spread(todo)
+    _run_in_threads(tasks)
 
 
-def waited_for_a_core_s(process: int) -> float:
-    """Return how long that thread of a process was ready and did not run which did so longest; 0 where none tells.
-
-    The second figure of schedstat, in nanoseconds (Documentation/scheduler/sched-stats.rst of Linux).
-    """
-    waits = [0.0]
-    for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
-        with suppress(OSError, ValueError, IndexError):  # a thread that has just ended; a kernel without them
-            waits.append(int(file.read_text().split()[1]) / 1e9)
-    return max(waits)
-
-
-def _spread(todo: deque[Callable[[], None]]) -> None:
-    """Do all of it; whoever is held up for a moment is left behind, and another thread goes on with the rest.
+def _run_in_threads(tasks: deque[Callable[[], None]]) -> None:
+    """Run all tasks; start another thread for the rest when one does not finish within a moment.
 
     A thread costs more than most checks, which take microseconds.
     """
@@ -174,16 +172,50 @@ def _spread(todo: deque[Callable[[], None]]) -> None:
     def work() -> None:
         while True:
             try:
-                task = todo.popleft()
+                task = tasks.popleft()
             except IndexError:
                 return
             task()
 
     threads = []
-    while todo:
+    while tasks:
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         threads.append(thread)
-        thread.join(_PATIENCE_S)
-    for thread in threads:  # whoever began all this kills what hangs
+        thread.join(_THREAD_PATIENCE_S)
+    for thread in threads:  # the supervisor kills this process if one hangs
         thread.join()
+
+
+def gather_facts(settings: Settings, gpus: int) -> Facts:
+    """Return the facts for the cluster checks, without those of a driver that fails."""
+    chosen = rails.choose(rdma.read_hcas()).ports
+    lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines() if ":" in line)
+    available = int(lines["MemAvailable"].split()[0]) << 10
+    memory = min(available, settings.memory_bytes or available)
+    facts: Facts = {"memory": memory, "rails": [port.name for port in chosen]}
+    if gpus and platforms.find(settings.platform).devices:
+        try:
+            states = gpu_checks.job_gpus(settings, gpus)
+        except NoAnswer:
+            states = []
+        if states:
+            facts.update(
+                driver=states[0].driver,
+                models=sorted({gpu.model for gpu in states}),
+                gpu_total=min(gpu.total for gpu in states),
+                gpu_free=min(gpu.total - gpu.used for gpu in states),
+            )
+    return facts
+
+
+def waited_for_a_core_s(process: int) -> float:
+    """Return the longest time that a thread of the process was runnable without a core; 0 if it is unknown.
+
+    The second figure of schedstat, in nanoseconds (Documentation/scheduler/sched-stats.rst of Linux).
+    """
+    waits = [0.0]
+    for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError, IndexError):  # a thread that has just ended; a kernel without schedstat
+            waits.append(int(file.read_text().split()[1]) / 1e9)
+    return max(waits)

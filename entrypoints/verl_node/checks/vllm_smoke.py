@@ -1,7 +1,7 @@
-"""`python3 -m verl_node.checks.vllm_smoke GPUS FILE`: generates with vLLM on the smallest model that it takes.
+"""`python3 -m verl_node.checks.vllm_smoke GPUS FILE`: generates with vLLM on the smallest model that it supports.
 
-A process of its own, since vLLM starts others and may never answer. The model is two layers without weights or a
-tokenizer: nothing is fetched, and what is tried is vLLM itself, its kernels, its memory and the GPUs together.
+A separate process, since vLLM starts others and may hang. The model has two layers without weights or a tokenizer:
+nothing is downloaded, and the test covers vLLM itself, its kernels, its memory and the GPUs together.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from verl_node.reporting.verdict import write_by_rename
 TOKENS = 8
 _PROMPT = list(range(10, 18))
 _CONTEXT = 64
-_SHARE = 0.1  # of a GPU's memory: that of 16 GB and more holds the model, CUDA and a cache in it
-_HEADS = 8  # of 64 each, which every attention of vLLM takes; they divide by 1, 2, 4 and 8 GPUs
+_SHARE = 0.1  # of a GPU's memory: with 16 GB and more, the model, CUDA and a cache fit into it
+_HEADS = 8  # of size 64, which every attention of vLLM supports; they divide by 1, 2, 4 and 8 GPUs
 _CONFIG = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
@@ -37,10 +37,10 @@ _CONFIG = {
 
 
 def main() -> int:
-    """Leave FILE, one object of JSON; vLLM's own exceptions end it. Nobody waits for its end, which takes time, too."""
+    """Write FILE, one JSON object. vLLM's exceptions are not caught."""
     gpus, file = int(sys.argv[1]), Path(sys.argv[2])
     if importlib.util.find_spec("verl") is not None:
-        importlib.import_module("verl")  # with what VERL_USE_EXTERNAL_MODULES names, as in a worker
+        importlib.import_module("verl")  # also imports VERL_USE_EXTERNAL_MODULES, as in a worker
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))
         write_by_rename(file, json.dumps(generate(importlib.import_module("vllm"), folder, gpus)))
@@ -48,8 +48,8 @@ def main() -> int:
 
 
 def generate(vllm: Any, model: str, gpus: int) -> dict[str, Any]:
-    """Return the seconds of the start and of the generation, how many tokens came, and over how many GPUs."""
-    together = max(size for size in (1, 2, 4, 8) if size <= max(1, gpus))
+    """Return the seconds of start and generation, and the numbers of tokens and GPUs."""
+    tensor_parallel = max(size for size in (1, 2, 4, 8) if size <= max(1, gpus))
     began = time.monotonic()
     engine = vllm.LLM(
         model=model,
@@ -58,16 +58,16 @@ def generate(vllm: Any, model: str, gpus: int) -> dict[str, Any]:
         max_model_len=_CONTEXT,
         max_num_batched_tokens=_CONTEXT,
         max_num_seqs=1,
-        tensor_parallel_size=together,
+        tensor_parallel_size=tensor_parallel,
         gpu_memory_utilization=_SHARE,
         enforce_eager=True,
     )
     started = time.monotonic()
-    asked = vllm.SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True, detokenize=False)
-    answers = engine.generate([{"prompt_token_ids": _PROMPT}], asked)
+    sampling = vllm.SamplingParams(max_tokens=TOKENS, temperature=0.0, ignore_eos=True, detokenize=False)
+    answers = engine.generate([{"prompt_token_ids": _PROMPT}], sampling)
     return {
         "version": str(getattr(vllm, "__version__", "unknown")),
-        "gpus": together,
+        "gpus": tensor_parallel,
         "start_s": round(started - began, 1),
         "generate_s": round(time.monotonic() - started, 2),
         "tokens": len(answers[0].outputs[0].token_ids),

@@ -1,4 +1,4 @@
-"""Runs verl's own validation of a configuration: its trainer's checks and its dataclasses."""
+"""Runs verl's own validation: its trainer's checks and its dataclasses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verl_node.configuration.composition import nearest
 from verl_node.configuration.facts import Config
 from verl_node.configuration.finding import Finding, error, note, warning
 
-# Made by verl's workers and trainers with omega_conf_to_dataclass; a reference is made of parts, so its parts are.
+# Keys that verl's workers and trainers convert with omega_conf_to_dataclass; of a reference only these parts.
 DATACLASSES = (
     "actor_rollout_ref.actor",
     "actor_rollout_ref.ref.fsdp_config",
@@ -28,13 +28,12 @@ DATACLASSES = (
     "critic",
     "algorithm",
 )
-# What a check of another release's code may end with; anything else is a mistake of ours and shall be seen as one.
+# Exceptions of verl's checks in all releases; any other exception is our own mistake and is not caught.
 REFUSALS = (AssertionError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError, RuntimeError)
 _UNKNOWN = re.compile(r"(?P<type>\w+)\.__init__\(\) got an unexpected keyword argument '(?P<name>\w+)'")
-_WHERE = re.compile(r"full_key: (?P<key>[\w.]+)")
+_FULL_KEY = re.compile(r"full_key: (?P<key>[\w.]+)")
 
-
-# Where this image's verl has the values that are registered, by modules of its own or of others.
+# The registries of values in this image's verl, by key: module and attribute.
 REGISTRIES = {
     "actor_rollout_ref.rollout.name": ("verl.workers.rollout.replica", "RolloutReplicaRegistry._registry"),
     "algorithm.adv_estimator": ("verl.trainer.ppo.core_algos", "ADV_ESTIMATOR_REGISTRY"),
@@ -43,8 +42,8 @@ REGISTRIES = {
 }
 
 
-def registered(key: str) -> list[str]:
-    """The values that the image's verl takes for ``key``; importing verl loads what VERL_USE_EXTERNAL_MODULES names."""
+def registered_values(key: str) -> list[str]:
+    """Return the values registered for ``key``; importing verl also imports VERL_USE_EXTERNAL_MODULES."""
     module, path = REGISTRIES.get(key, ("", ""))
     if not module or importlib.util.find_spec("verl") is None:
         return []
@@ -52,38 +51,39 @@ def registered(key: str) -> list[str]:
     return [str(getattr(name, "value", name)) for name in found]
 
 
-def findings(config: Any, whole: Config, known: list[str]) -> list[Finding]:
-    """What verl finds in ``config`` (``whole`` is the same, resolved), of whose keys ``known`` are the trainer's own.
+def validate(config: Any, resolved: Config, keys: list[str]) -> list[Finding]:
+    """Return verl's findings for ``config``, with its values ``resolved`` and the trainer's ``keys``.
 
-    Its model's files need not be here: what HFModelConfig would load of them, prepare looks at.
+    The model's files are not needed: HFModelConfig is kept from loading them, prepare checks them.
     """
     try:
-        _load_no_model()
-        validate = _validation()
+        _skip_model_files()
+        validate_config = _trainer_validation()
     except ImportError as missing:
-        return [warning("", f"verl cannot be imported here: {missing}.", "Look at the image; training needs it, too.")]
-    if validate is None:
-        return [warning("", "This verl has no validation of its own that is known.", "Read its trainer's words.")]
-    found = [refusal for key in _made(whole) for refusal in _tried(partial(_make, config, key), key, known)]
-    attempt = partial(validate, config, whole.has_a_reference, whole.trains_a_critic)
-    return list(dict.fromkeys([*found, *_tried(attempt, "", known)]))  # the whole makes the same parts again
+        return [warning("", f"verl cannot be imported: {missing}.", "Check the image; training needs verl, too.")]
+    if validate_config is None:
+        return [warning("", "This verl has no known validation function.", "Read the output of its trainer.")]
+    parts = _dataclass_keys(resolved)
+    found = [finding for key in parts for finding in _attempt(partial(_make_dataclass, config, key), key, keys)]
+    whole = partial(validate_config, config, resolved.has_a_reference, resolved.trains_a_critic)
+    return list(dict.fromkeys([*found, *_attempt(whole, "", keys)]))  # the validation makes the same dataclasses
 
 
-def _load_no_model() -> None:
-    """Have HFModelConfig take its fields and no more; verl before 0.5 has no such classes."""
+def _skip_model_files() -> None:
+    """Make HFModelConfig store its fields only; verl before 0.5 has no such class."""
     if importlib.util.find_spec("verl.workers.config") is not None:
         model = getattr(importlib.import_module("verl.workers.config"), "HFModelConfig", None)
         if model is not None:
             model.__post_init__ = lambda self: None
 
 
-def _validation() -> Callable[[Any, bool, bool], None] | None:
-    """A function of its own since verl 0.5; before, a method of a trainer whose other parts are not looked at."""
+def _trainer_validation() -> Callable[[Any, bool, bool], None] | None:
+    """Return verl's validation: a function since 0.5, before that a method of the trainer."""
     from verl.utils import config as utilities
 
-    validate = getattr(utilities, "validate_config", None)
-    if validate is not None:
-        return lambda config, reference, critic: validate(
+    function = getattr(utilities, "validate_config", None)
+    if function is not None:
+        return lambda config, reference, critic: function(
             config=config, use_reference_policy=reference, use_critic=critic
         )
     from verl.trainer.ppo.ray_trainer import RayPPOTrainer
@@ -96,54 +96,54 @@ def _validation() -> Callable[[Any, bool, bool], None] | None:
     )
 
 
-def _made(whole: Config) -> list[str]:
-    used = {"critic": whole.trains_a_critic, "actor_rollout_ref.ref": whole.has_a_reference}
-    wanted = [key for key in DATACLASSES if all(used[role] for role in used if key.startswith(role))]
-    return [key for key in wanted if whole.has(f"{key}._target_")]
+def _dataclass_keys(config: Config) -> list[str]:
+    used = {"critic": config.trains_a_critic, "actor_rollout_ref.ref": config.has_a_reference}
+    keys = [key for key in DATACLASSES if all(used[role] for role in used if key.startswith(role))]
+    return [key for key in keys if config.has(f"{key}._target_")]
 
 
-def _make(config: Any, key: str) -> None:
+def _make_dataclass(config: Any, key: str) -> None:
     from omegaconf import OmegaConf
     from verl.utils.config import omega_conf_to_dataclass
 
     omega_conf_to_dataclass(OmegaConf.select(config, key))
 
 
-def _tried(attempt: Callable[[], Any], key: str, known: list[str]) -> Iterator[Finding]:
+def _attempt(call: Callable[[], Any], key: str, keys: list[str]) -> Iterator[Finding]:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), warnings.catch_warnings():
+        with contextlib.redirect_stdout(output), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            attempt()
+            call()
     except ImportError as missing:
-        yield note(
-            key, f"verl's own validation of {key or 'the whole'} needs {missing.name}, which is not in this image."
-        )
-    except (HydraException, OmegaConfBaseException, *REFUSALS) as refused:
-        yield _refusal(refused, key, known)
-    for line in said.getvalue().splitlines():
+        part = key or "the configuration"
+        yield note(key, f"verl's validation of {part} needs {missing.name}, which is not in this image.")
+    except (HydraException, OmegaConfBaseException, *REFUSALS) as refusal:
+        yield _finding(refusal, key, keys)
+    for line in output.getvalue().splitlines():
         if line.startswith(("NOTICE", "WARNING")):
-            yield note(key, f"verl says: {line}")
+            yield note(key, f"verl prints: {line}")
 
 
-def _refusal(refused: Exception, key: str, known: list[str]) -> Finding:
-    text = str(refused)
-    where = _WHERE.search(text)
+def _finding(refusal: Exception, key: str, keys: list[str]) -> Finding:
+    text = str(refusal)
+    where = _FULL_KEY.search(text)
     key = where["key"] if where else key
     if unknown := _UNKNOWN.search(text):
         name = f"{key}.{unknown['name']}".lstrip(".")
-        meant = nearest(name, known)
-        fix = f"Say {meant}." if meant else "Leave it out."
-        return error(name, f"verl's {unknown['type']} has no {unknown['name']}: it would refuse {name}.", fix)
-    cause = refused.__cause__ or refused
-    words = " ".join(str(cause).split()) or _line(cause)
-    return error(key, f"verl refuses it: {words.rstrip('.')}.", f"Correct {key}." if key else "Correct what it names.")
+        similar = nearest(name, keys)
+        fix = f"Use {similar}." if similar else "Leave it out."
+        return error(name, f"verl's {unknown['type']} has no {unknown['name']}: it would reject {name}.", fix)
+    cause = refusal.__cause__ or refusal
+    message = " ".join(str(cause).split()) or _failed_line(cause)
+    fix = f"Correct {key}." if key else "Correct the value in this message."
+    return error(key, f"verl rejects it: {message.rstrip('.')}.", fix)
 
 
-def _line(refused: BaseException) -> str:
-    """Return the line that raised, for an assertion without words."""
-    last = traceback.extract_tb(refused.__traceback__)[-1]
+def _failed_line(refusal: BaseException) -> str:
+    """Return the line that raised, for an assertion without a message."""
+    last = traceback.extract_tb(refusal.__traceback__)[-1]
     return f"{last.line} ({last.filename.rpartition('/verl/')[2]}, line {last.lineno})"

@@ -1,7 +1,7 @@
-"""Finds the first failure of a job in its logs: what, where, and the fix.
+"""Finds the first failure of a job in its logs: cause, location and fix.
 
 A job's logs are full of consequences: a watchdog's line for each rank, Ray's wrapper around the exception, an engine
-that says its core failed. `explain` reads them all and names what came first and was nobody's consequence.
+that reports a failed core. `explain` reads all of them and reports the first failure that is no consequence.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def explain(
     limit_s: float | None = None,
     processes: int = 0,
 ) -> Explanation:
-    """Return what the logs in these files and folders tell.
+    """Return the explanation of the logs in these files and folders.
 
-    :param failed: it is known that the job failed, so that a log which does not say so has an answer too.
-    :param beside: logs that are asked where those tell no cause, such as Ray's own.
-    :param limit_s: after this long what is left is not read, and the explanation says so; None reads everything.
-    :param processes: how many read at once, 0 for one a CPU and at most four.
+    :param failed: the job is known to have failed, so a log without an obvious failure is explained, too.
+    :param beside: logs that are used if those have no cause, such as Ray's.
+    :param limit_s: time limit, after which the rest is not read, as the explanation then notes; None reads everything.
+    :param processes: number of reading processes, 0 for one per CPU and at most four.
     :raises NothingToRead: none of the paths has a log.
     """
     deadline = None if limit_s is None else time.monotonic() + limit_s
     logs = [*sources.collect(paths), *sources.beside(beside)]
     verdict = outcome.find_verdict(paths, logs)
     table = rules.load()
-    scanned = scan.files(logs, table, deadline=deadline, processes=processes)
-    return choice.explanation(scanned, verdict, table, outcome.hosts(paths), failed=failed)
+    scanned = scan.scan_files(logs, table, deadline=deadline, processes=processes)
+    return choice.choose(scanned, verdict, table, outcome.hosts(paths), failed=failed)

@@ -9,61 +9,58 @@ from verl_node.explain import fallback, first_failure
 from verl_node.explain.logs import recovery, scan
 from verl_node.explain.logs.scan import Hit, Scanned
 from verl_node.explain.outcome import Verdict
-from verl_node.explain.report import Explanation, of_nothing, of_rule, of_verdict
+from verl_node.explain.report import Explanation, from_rule, from_verdict, no_failure
 from verl_node.explain.rules import Rule
 
 
-def explanation(
+def choose(
     scanned: Scanned, verdict: Verdict | None, table: Sequence[Rule], hosts: Mapping[str, str], *, failed: bool = False
 ) -> Explanation:
-    """Return the first failure; what a job itself is sure of goes before what its logs tell.
+    """Return the explanation of the first failure; a certain verdict of the job wins over its logs.
 
-    :param failed: it is known that there is one.
+    :param failed: the job is known to have failed.
     """
     if verdict and (verdict.sure or verdict.code == 0):
-        return of_verdict(verdict) if verdict.code else of_nothing(scanned.hits)
-    hits = [hit for hit in _living(scanned, table) if not recovery.ended_well(hit)]
-    ending = None if verdict else fallback.of_ending(scanned.logs, hosts, failed=failed)
-    if not (ending or verdict or _fatal(scanned, hits)):
-        return _whole(of_nothing(scanned.hits), scanned)
-    known = failed or _failed(scanned, hits, verdict)
-    grave = [hit for hit in hits if not first_failure.passing(hit)]
-    chosen = _choose(grave, verdict, failed=known) or _choose(hits, verdict, failed=known)
-    if chosen is None and verdict is not None:
-        told = of_verdict(verdict)
-    elif chosen is not None:
-        told = _of_hit(chosen, hosts, _consequences(chosen, hits))
+        return from_verdict(verdict) if verdict.code else no_failure(scanned.hits)
+    hits = [hit for hit in _not_survived(scanned, table) if not recovery.ended_well(hit)]
+    ending = None if verdict else fallback.explain_ending(scanned.logs, hosts, failed=failed)
+    if not (ending or verdict or _ended_badly(scanned) or any(map(first_failure.is_fatal, hits))):
+        explanation = no_failure(scanned.hits)
+    elif chosen := _first_failure(hits, verdict, failed=failed or _has_failed(scanned, hits, verdict)):
+        others = sorted({hit.rule.id for hit in hits if hit.rule and hit.rule is not chosen.rule})
+        if chosen.rule is None:
+            explanation = fallback.explain_exception(chosen, hosts, others)
+        else:
+            explanation = from_rule(chosen, chosen.rule, hosts, others)
+    elif verdict is not None:
+        explanation = from_verdict(verdict)
     else:
-        told = ending or of_nothing(scanned.hits)
-    return _whole(told, scanned)
+        explanation = ending or no_failure(scanned.hits)
+    unread = scanned.total_bytes - scanned.read_bytes
+    return replace(explanation, unread_bytes=unread) if unread > 0 else explanation
 
 
-def _whole(told: Explanation, scanned: Scanned) -> Explanation:
-    left = scanned.total_bytes - scanned.read_bytes
-    return replace(told, unread_bytes=left) if left > 0 else told
+def _first_failure(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:
+    """Return the first failure, preferably a final one; None for the verdict."""
+    final = [hit for hit in hits if not first_failure.is_passing(hit)]
+    return _first_cause(final, verdict, failed=failed) or _first_cause(hits, verdict, failed=failed)
 
 
-def _of_hit(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
-    if hit.rule is None:
-        return fallback.of_exception(hit, hosts, consequences)
-    return of_rule(hit, hit.rule, hosts, consequences)
-
-
-def _choose(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:
-    """The first cause of the story, else of what Ray kept, else what is next in weight; None for the job's own word."""
-    story = [hit for hit in hits if hit.log.first]
-    found = _first(story, "cause") or _first(hits, "cause")
+def _first_cause(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:
+    """Return the first cause, else the first hit of a lower level; None for the verdict."""
+    main = [hit for hit in hits if hit.log.main]
+    found = _first(main, "cause") or _first(hits, "cause")
     if found or (verdict and not verdict.of_training):
         return found
     for level in ("general", *(["warning"] if failed else []), "symptom"):
-        found = _first(story, level) or _first(hits, level)
+        found = _first(main, level) or _first(hits, level)
         if found:
             return found
     return None
 
 
 def _first(hits: Sequence[Hit], level: str) -> Hit | None:
-    """In a file what stands first, between files what was said first; a log that tells no time comes last."""
+    """Return the first hit, by position in a file and by time between files."""
     of_level = [hit for hit in hits if (hit.rule.level if hit.rule else "general") == level]
     firsts: dict[str, Hit] = {}
     for hit in sorted(of_level, key=lambda hit: hit.offset):
@@ -71,35 +68,23 @@ def _first(hits: Sequence[Hit], level: str) -> Hit | None:
     return min(firsts.values(), key=lambda hit: (hit.time is None, hit.time or 0.0), default=None)
 
 
-def _living(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
-    """What was not survived. Where something was, the log is read again from there: of a rule the first line counts.
+def _not_survived(scanned: Scanned, table: Sequence[Rule]) -> list[Hit]:
+    """Return the hits that the job did not survive; after a survived one the log is scanned again.
 
-    The end of a traceback that some rule knows is left to the rule, which may know it for a consequence.
+    An exception that a rule matches is left to the rule, which may classify it as a consequence.
     """
     kept: list[Hit] = []
     for log in scanned.logs:
-        mine = sorted((hit for hit in scanned.hits if hit.log == log), key=lambda hit: hit.offset)
-        went_on = [where for where in map(recovery.survived, mine) if where is not None]
-        kept += scan.again(log, table, max(went_on)) if went_on else mine
+        of_log = sorted((hit for hit in scanned.hits if hit.log == log), key=lambda hit: hit.offset)
+        continued = [offset for offset in map(recovery.survived, of_log) if offset is not None]
+        kept += scan.rescan(log, table, max(continued)) if continued else of_log
     return [hit for hit in kept if hit.rule or not any(rule.find(hit.line) for rule in table)]
 
 
-def _fatal(scanned: Scanned, hits: Sequence[Hit]) -> bool:
-    """Tell whether a log says that a process ended badly, in words of its end or by a line that is fatal by itself."""
-    return any(recovery.ended_badly(log.path) for log in scanned.logs if log.first) or any(
-        map(first_failure.fatal, hits)
-    )
+def _has_failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:
+    failures = (hit.rule is None or hit.rule.level != "warning" for hit in hits)
+    return verdict is not None or any(failures) or _ended_badly(scanned)
 
 
-def _failed(scanned: Scanned, hits: Sequence[Hit], verdict: Verdict | None) -> bool:
-    return (
-        verdict is not None
-        or any(hit.rule is None or hit.rule.level != "warning" for hit in hits)
-        or any(recovery.ended_badly(log.path) for log in scanned.logs if log.first)
-    )
-
-
-def _consequences(chosen: Hit, hits: Sequence[Hit]) -> list[str]:
-    """The rules of what else was seen, each once."""
-    others = {hit.rule.id for hit in hits if hit.rule and hit.rule is not chosen.rule}
-    return sorted(others)
+def _ended_badly(scanned: Scanned) -> bool:
+    return any(recovery.ended_badly(log.path) for log in scanned.logs if log.main)

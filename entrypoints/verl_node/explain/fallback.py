@@ -1,4 +1,4 @@
-"""Explains a failure that no rule matches: its traceback and the part of the stack it came from."""
+"""Explains a failure that no rule matches: by its traceback and the part of the stack that raised it."""
 
 from __future__ import annotations
 
@@ -8,99 +8,86 @@ from dataclasses import replace
 
 from verl_node.explain import first_failure, stack_parts
 from verl_node.explain.logs import recovery, tracebacks
-from verl_node.explain.logs.scan import TRACEBACK_BYTES, Hit
+from verl_node.explain.logs.scan import Hit
 from verl_node.explain.logs.sources import Log
 from verl_node.explain.report import PAGE, Explanation, clean, host, number
-from verl_node.explain.stack_parts import Placed
 
 _SHOWN_LINES = 12
 _AFTER_BYTES = 4 << 10
-_READ_ON = f"read what stands before this line; when it is clear, it may become a rule ({PAGE})."
+_READ_BEFORE = f"read the lines before this one; once the cause is known, it may become a rule ({PAGE})."
 
 
-def of_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
-    """Return what an exception tells, placed by what led to it."""
-    traceback = tracebacks.leading_to(_before(hit), hit.line) or tracebacks.following(_after(hit))
-    placed = stack_parts.of_exception(tracebacks.saying(hit.line, _after(hit)), traceback)
+def explain_exception(hit: Hit, hosts: Mapping[str, str], consequences: Sequence[str] = ()) -> Explanation:
+    """Return the explanation of an exception by its traceback."""
+    after = hit.after(_AFTER_BYTES)
+    traceback = tracebacks.ending_with(hit.before(), hit.line) or tracebacks.calls_after(after)
+    match = stack_parts.match_exception(tracebacks.full_message(hit.line, after), traceback)
     shown = tuple(clean(line.encode()) for line in traceback[-_SHOWN_LINES:])
-    told = _told(hit, hosts, f"the first exception is {clean(hit.line)}", placed)
-    return replace(told, consequences=tuple(consequences), traceback=shown)
+    explanation = _explanation(hit, hosts, f"the first exception is {clean(hit.line)}", match)
+    return replace(explanation, consequences=tuple(consequences), traceback=shown)
 
 
-def of_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = False) -> Explanation | None:
-    """Return what a log without a rule's line or a traceback ends with: an exception, a refusal, a bad end, or None.
+def explain_ending(logs: Sequence[Log], hosts: Mapping[str, str], *, failed: bool = False) -> Explanation | None:
+    """Return the explanation of a log's end without a rule or traceback: an exception, an error, a bad end, or None.
 
-    :param failed: it is known that the job did, so that every log has an answer.
+    :param failed: the job is known to have failed, so every log gets an explanation.
     """
-    for log in (log for log in logs if log.first):
+    for log in (log for log in logs if log.main):
         tail = recovery.tail(log.path)
-        badly = first_failure.worst(tail)
-        sure = bool(failed or badly)
-        raised = (_lasting(log, tail, found, sure=sure) for found in recovery.exceptions(tail))
-        if (hit := next(filter(None, raised), None)) is not None:
-            return of_exception(hit, hosts)
-        complaint = None if badly else recovery.complaint(tail)
-        for found, placed in stack_parts.of_tail(tail, ended_badly=bool(sure or complaint)):
-            if (hit := _lasting(log, tail, found, sure=sure)) is not None:
-                return _told(hit, hosts, f"the first line that says something is {clean(hit.line)}", placed)
-        if badly:
-            said = list(recovery.SAYS.finditer(tail, 0, badly.start()))[-1:]
-            found = said[0] if said else badly
-            hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
-            why = "the last line before says something" if said else "no line before it says why"
-            return _told(hit, hosts, f"a process ended badly, and {why}", None)
-        if (hit := _lasting(log, tail, complaint, sure=sure)) is not None:
-            return _told(hit, hosts, "the log ends with what a program complains of", None)
-    return next(_last_words(logs, hosts), None) if failed else None
+        bad_end = first_failure.find_bad_end(tail)
+        sure = bool(failed or bad_end)
+        exceptions = (_final_hit(log, tail, found, sure=sure) for found in recovery.exceptions(tail))
+        if (hit := next(filter(None, exceptions), None)) is not None:
+            return explain_exception(hit, hosts)
+        complaint = None if bad_end else recovery.final_complaint(tail)
+        for found, match in stack_parts.match_tail(tail, ended_badly=bool(sure or complaint)):
+            if (hit := _final_hit(log, tail, found, sure=sure)) is not None:
+                return _explanation(hit, hosts, f"the first error message is {clean(hit.line)}", match)
+        if bad_end:
+            errors = list(recovery.ERROR_LINE.finditer(tail, 0, bad_end.start()))[-1:]
+            hit = Hit.in_tail(log, tail, errors[0] if errors else bad_end)
+            why = "the last error message before is this one" if errors else "no line before it has a reason"
+            return _explanation(hit, hosts, f"a process ended badly, and {why}", None)
+        if (hit := _final_hit(log, tail, complaint, sure=sure)) is not None:
+            return _explanation(hit, hosts, "the log ends with the error message of a program", None)
+    return next(_last_lines(logs, hosts), None) if failed else None
 
 
-def _last_words(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Explanation]:
-    """Return what may be why a job failed, likeliest first: what its logs last complain of, or their end."""
-    tails = [(log, recovery.tail(log.path)) for log in logs if log.first]
+def _last_lines(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Explanation]:
+    """Yield possible reasons, likeliest first: last error messages, or ends of logs."""
+    tails = [(log, recovery.tail(log.path)) for log in logs if log.main]
     for log, tail in tails:
-        if (hit := _lasting(log, tail, recovery.last_complaint(tail), sure=True)) is not None:
-            yield _told(hit, hosts, "the last lines that complain begin here", stack_parts.of_exception(hit.line, []))
+        if (hit := _final_hit(log, tail, recovery.last_errors(tail), sure=True)) is not None:
+            match = stack_parts.match_exception(hit.line, [])
+            yield _explanation(hit, hosts, "the last error messages begin with this line", match)
     for log, tail in tails:
         if lines := [found for found in re.finditer(rb"(?m)^.+$", tail) if found[0].strip()]:
-            hit = Hit(log, log.path.stat().st_size - len(tail) + lines[-1].start(), lines[-1][0], None, None)
-            yield _told(hit, hosts, "the log ends here, and no line of its end complains", None)
+            hit = Hit.in_tail(log, tail, lines[-1])
+            yield _explanation(hit, hosts, "the log ends with this line, without an error message", None)
 
 
-def _lasting(log: Log, tail: bytes, found: re.Match[bytes] | None, *, sure: bool) -> Hit | None:
-    """Return the place of a line in a log, None where the job lived on after it.
+def _final_hit(log: Log, tail: bytes, found: re.Match[bytes] | None, *, sure: bool) -> Hit | None:
+    """Return the hit of a line, None if the job survived it.
 
-    :param sure: it is known that the job failed; else a line that is not fatal is none.
+    :param sure: the job is known to have failed; otherwise a line that is not fatal does not count.
     """
     if found is None:
         return None
-    hit = Hit(log, log.path.stat().st_size - len(tail) + found.start(), found[0], None, None)
+    hit = Hit.in_tail(log, tail, found)
     if recovery.survived(hit) is not None or recovery.ended_well(hit):
         return None
-    return hit if sure or first_failure.fatal(hit) else None
+    return hit if sure or first_failure.is_fatal(hit) else None
 
 
-def _told(hit: Hit, hosts: Mapping[str, str], seen: str, placed: Placed | None) -> Explanation:
-    if placed is None:
-        kind, cause, fix = "unknown", f"No rule knows this failure; {seen}", _READ_ON.capitalize()
+def _explanation(hit: Hit, hosts: Mapping[str, str], seen: str, match: stack_parts.Match | None) -> Explanation:
+    if match is None:
+        kind, cause, fix = "unknown", f"No rule matches this failure; {seen}", _READ_BEFORE.capitalize()
+        references: tuple[str, ...] = ()
     else:
-        kind = placed.place.kind
-        where = f"by where it failed it is {kind}'s, {placed.place.what}: {placed.told}"
-        cause, fix = f"No rule knows this failure; {where}; {seen}", f"{placed.place.fix} Else {_READ_ON}"
-    references = (PAGE, *(placed.place.references if placed else ()))
+        part, references = match.part, match.part.references
+        kind = part.kind
+        guess = f"its class, {kind}, is a guess from {match.evidence}: {part.what}"
+        cause = f"No rule matches this failure; {guess}; {seen}"
+        fix = f"{part.fix} Otherwise {_READ_BEFORE}"
     file, line = str(hit.log.path), clean(hit.line)
-    return Explanation(kind, cause, host(hit, hosts), file, line, fix, references, number=number(hit))
-
-
-def _before(hit: Hit) -> bytes:
-    """Return what stands before a line, as far as a traceback may begin."""
-    begin = max(hit.offset - TRACEBACK_BYTES, 0)
-    with hit.log.path.open("rb") as file:
-        file.seek(begin)
-        text = file.read(hit.offset - begin)
-    return text.partition(b"\n")[2] if begin else text
-
-
-def _after(hit: Hit) -> bytes:
-    with hit.log.path.open("rb") as file:
-        file.seek(hit.offset + len(hit.line))
-        return file.read(_AFTER_BYTES).partition(b"\n")[2]
+    return Explanation(kind, cause, host(hit, hosts), file, line, fix, (PAGE, *references), number=number(hit))

@@ -18,64 +18,64 @@ _LAST_LINE = re.compile(
     rb"(?P<cause>.*?)(?: \xe2\x80\x94 (?P<fix>.*))?$"
 )
 _FIRST_FAILURE = re.compile(rb"(?m)^first failure +(?P<kind>[a-z][a-z-]{0,31}): (?P<cause>.*)$")
-# What the toolkit looked at itself before it ended the job; a log can only tell the same with fewer words.
+# Codes of failures that the toolkit detected itself; a log has the same failure with fewer details.
 _SURE = (64, 65, 66, 69, 70, 77, 93)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the job ended, in the words of slurm/lib/common/verdict.sh."""
+    """The end of a job, with the fields of slurm/lib/common/verdict.sh."""
 
     code: int
     stage: str
     host: str
     cause: str
     fix: str
-    told: str
+    line: str
     file: str
     kind: str
 
     @property
     def of_training(self) -> bool:
-        """Whether training ended by itself: why, only its log knows."""
+        """Whether the training itself ended: only its log has the reason."""
         return self.stage == "train" and self.code not in (0, 143)
 
     @property
     def sure(self) -> bool:
-        """Whether nothing in a log can know better."""
+        """Whether the verdict is more precise than any log."""
         return self.code in _SURE and not self.of_training
 
 
 def find_verdict(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
-    """Return what the job says of its end; None where it says nothing."""
+    """Return the verdict from result.json or the end of a log; None without one."""
     for path in paths:
-        told = _read_json(run_dir(path) / "result.json") if path.is_dir() else {}
-        if isinstance(told.get("code"), int):
-            words = {name: str(told.get(name) or "") for name in ("stage", "host", "cause", "fix")}
-            file = run_dir(path) / "result.json"
-            kind = str(told.get("class") or default_class(told["code"], words["stage"]))
-            said = f"{words['cause']} {words['fix']}".strip()
-            return Verdict(told["code"], **words, told=said, file=str(file), kind=kind)
+        file = run_dir(path) / "result.json"
+        result = _read_json(file) if path.is_dir() else {}
+        if isinstance(result.get("code"), int):
+            fields = {name: str(result.get(name) or "") for name in ("stage", "host", "cause", "fix")}
+            kind = str(result.get("class") or default_class(result["code"], fields["stage"]))
+            line = f"{fields['cause']} {fields['fix']}".strip()
+            return Verdict(result["code"], **fields, line=line, file=str(file), kind=kind)
     for log in logs:
-        tail = recovery.tail(log.path) if log.first else b""
+        tail = recovery.tail(log.path) if log.main else b""
         found = list(_LAST_LINE.finditer(tail))
         if found:
-            words = {name: (value or b"").decode("utf-8", "replace") for name, value in found[-1].groupdict().items()}
+            fields = {name: (value or b"").decode("utf-8", "replace") for name, value in found[-1].groupdict().items()}
             line = found[-1][0].decode("utf-8", "replace")
-            code = int(words.pop("code"))
-            kind = _printed_class(tail, found[-1]["cause"]) or default_class(code, words["stage"])
-            return Verdict(code, **words, told=line, file=str(log.path), kind=kind)
+            code = int(fields.pop("code"))
+            kind = _printed_class(tail, found[-1]["cause"]) or default_class(code, fields["stage"])
+            return Verdict(code, **fields, line=line, file=str(log.path), kind=kind)
     return None
 
 
 def _printed_class(tail: bytes, cause: bytes) -> str:
-    """The class that launch.sh printed for this cause above its last line; empty where it printed none."""
+    """Return the class that launch.sh printed for this cause above its last line, empty for none."""
     printed = [found["kind"].decode() for found in _FIRST_FAILURE.finditer(tail) if found["cause"] == cause]
     return printed[-1] if printed else ""
 
 
 def hosts(paths: Sequence[Path]) -> Mapping[str, str]:
-    """Return the hosts of a job by address, from its config.json."""
+    """Return a job's hosts by address, from its config.json."""
     nodes = [
         node for path in paths if path.is_dir() for node in _read_json(run_dir(path) / "config.json").get("nodes") or ()
     ]
@@ -84,7 +84,7 @@ def hosts(paths: Sequence[Path]) -> Mapping[str, str]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):  # not there, or still being written
+        content = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):  # it does not exist, or is still being written
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -1,4 +1,4 @@
-"""`python3 -m verl_node.explain.page`: writes the rules as the page docs/troubleshooting.md."""
+"""`python3 -m verl_node.explain.page`: prints the generated part of docs/troubleshooting.md."""
 
 from __future__ import annotations
 
@@ -6,52 +6,52 @@ import re
 import sys
 from itertools import groupby
 
-from verl_node.explain import classes, rules, stack_parts
-from verl_node.explain.classes import Class
-from verl_node.explain.rules import Rule
-from verl_node.explain.stack_parts import Place
+from verl_node.explain import rules, stack_parts
+from verl_node.explain.rules import Class, Rule
+from verl_node.explain.stack_parts import StackPart
 
 _SHOWN = 160
 _LEVELS = {
     "cause": "",
-    "general": " Where a log also says it more precisely, that is taken.",
-    "warning": " Only in a job that failed.",
-    "symptom": " A consequence: taken where nothing else is found.",
+    "general": " A more precise line of the log wins.",
+    "warning": " Only in a failed job.",
+    "symptom": " A consequence: used if nothing else is found.",
 }
-
-
-_PLACES = (
-    "It gets the class of the part in which it failed, and the report says so: a guess by structure. "
-    "The first row that fits is taken; frames are looked at from the innermost outwards."
+_PARTS = (
+    "Such a failure gets the class of the part that raised it, which the report marks as a guess. "
+    "The first matching row is used; frames are tried from the innermost outwards."
 )
 _BY = {
-    "exception": "its words",
+    "exception": "the exception",
     "importing": "a frame that imports",
     "together": "the innermost frame, its code and the exception",
     "frame": "a frame",
     "raised": "the innermost frame",
-    "writer": "who said it",
+    "writer": "the process",
     "code": "the innermost line of code",
-    "otherwise": "its words, last",
-    "refusal": "a launcher's words",
+    "otherwise": "the exception, last",
+    "refusal": "an error of a launcher",
     "line": "a line of a log that ends badly",
 }
-_HEAD = ("| told by | such as | class | what it says |", "|---|---|---|---|")
+_HEAD = ("| by | for example | class | meaning |", "|---|---|---|---|")
 _CLASSES = (
-    "A class names the part that failed first, as far as the log tells: what its words say of the cause goes before "
-    "where it was raised, and what somebody found out later does not count. The first row that is true is the class."
+    "A class names the part that failed first, according to the log: the cause in a message wins over the location of "
+    "the error, and later findings do not count. The first row that applies is the class."
 )
 _CLASSES_HEAD = ("| class | means | elsewhere |", "|---|---|---|")
 
 
 def page() -> str:
-    """Return what the classes mean, what is said of every rule, class by class, and of what no rule knows."""
-    headings = {one.name: one.heading for one in classes.load()}
+    """Return the classes, the rules of each class, and the parts for failures without a rule."""
+    classes = rules.load_classes()
+    headings = {each.name: each.heading for each in classes}
     table = sorted(rules.load(), key=lambda rule: list(headings).index(rule.kind))
-    parts = ["## The classes", _CLASSES, "\n".join([*_CLASSES_HEAD, *map(_class, classes.load())])]
+    parts = ["## The classes", _CLASSES, "\n".join([*_CLASSES_HEAD, *map(_class, classes)])]
     for kind, group in groupby(table, key=lambda rule: rule.kind):
         parts += [f"## {headings[kind]} (`{kind}`)", *map(_entry, group)]
-    return "\n\n".join([*parts, "## What no rule knows", _PLACES, "\n".join([*_HEAD, *map(_row, stack_parts.load())])])
+    return "\n\n".join(
+        [*parts, "## Failures without a rule", _PARTS, "\n".join([*_HEAD, *map(_row, stack_parts.load())])]
+    )
 
 
 def _entry(rule: Rule) -> str:
@@ -63,13 +63,13 @@ def _entry(rule: Rule) -> str:
     return f"### {rule.id}\n\n```\n{shown}\n```\n\n{cause}{_LEVELS[rule.level]}\n\n**Fix:** {fix} ({links})"
 
 
-def _class(one: Class) -> str:
-    return f"| `{one.name}` | {one.means} | {one.elsewhere[:1].upper()}{one.elsewhere[1:]}. |"
+def _class(each: Class) -> str:
+    return f"| `{each.name}` | {each.means} | {each.elsewhere[:1].upper()}{each.elsewhere[1:]}. |"
 
 
-def _row(place: Place) -> str:
-    shown = place.example if len(place.example) <= _SHOWN else f"{place.example[:_SHOWN]} …"
-    return f"| {_BY[place.by]} | `{shown}` | `{place.kind}` | {place.what} |"
+def _row(part: StackPart) -> str:
+    shown = part.example if len(part.example) <= _SHOWN else f"{part.example[:_SHOWN]} …"
+    return f"| {_BY[part.by]} | `{shown}` | `{part.kind}` | {part.what} |"
 
 
 def _link(reference: str) -> str:

@@ -15,13 +15,13 @@ from verl_node.reporting.masking import beginning
 
 PAGE = "docs/troubleshooting.md"
 _LONGEST = 2000
-_MOST_SEEN = 20
-_COUNTED_BYTES = 64 << 20
+_MAX_SEEN = 20
+_MAX_COUNTED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A line that was not fatal, though a rule knows it or an exception is told."""
+    """A line that matches a rule or ends a traceback, but was not fatal."""
 
     rule: str
     file: str
@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The first failure: its class, the line that tells it and where, what it was, and what to do."""
+    """The first failure: its class, cause, line, location and fix."""
 
     kind: str
     cause: str
@@ -53,7 +53,7 @@ class Explanation:
 
     def json(self) -> str:
         """Return it as one JSON object."""
-        told = {
+        content = {
             "class": self.kind,
             "cause": self.cause,
             "host": printable(self.host),
@@ -61,9 +61,9 @@ class Explanation:
             "line": self.line,
             "fix": self.fix,
             "references": list(self.references),
-            "seen_not_fatal": [{**vars(one), "file": printable(one.file)} for one in self.seen],
+            "seen_not_fatal": [{**vars(seen), "file": printable(seen.file)} for seen in self.seen],
         }
-        return json.dumps(told, ensure_ascii=False)
+        return json.dumps(content, ensure_ascii=False)
 
     def text(self) -> str:
         """Return it as lines."""
@@ -75,15 +75,15 @@ class Explanation:
             ("traceback", f"\n{'':<14}".join(self.traceback)),
             ("fix", self.fix),
             ("read", ", ".join(self.references)),
-            ("seen too", ", ".join(self.consequences)),
-            ("not read", f"{self.unread_bytes / 1e6:.0f} MB, for want of time" if self.unread_bytes else ""),
+            ("also seen", ", ".join(self.consequences)),
+            ("not read", f"{self.unread_bytes / 1e6:.0f} MB, because of the time limit" if self.unread_bytes else ""),
         ]
         return "\n".join([*(f"{name:<14}{printable(value)}" for name, value in rows if value), *map(str, self.seen)])
 
 
-def of_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
-    """Return what a line tells that a rule knows."""
-    cause, fix = (_shown(words) for words in rule.words(hit.line))
+def from_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequence[str]) -> Explanation:
+    """Return the explanation of a line that matches a rule."""
+    cause, fix = (_shown(text) for text in rule.cause_and_fix(hit.line))
     return Explanation(
         rule.kind,
         cause,
@@ -98,16 +98,16 @@ def of_rule(hit: Hit, rule: Rule, hosts: Mapping[str, str], consequences: Sequen
     )
 
 
-def of_verdict(verdict: Verdict) -> Explanation:
-    """Return what the job itself says of its end."""
-    cause, fix, told = (_shown(words) for words in (verdict.cause, verdict.fix, verdict.told))
-    return Explanation(verdict.kind, cause, verdict.host, verdict.file, told, fix, ("docs/faults.md",))
+def from_verdict(verdict: Verdict) -> Explanation:
+    """Return the explanation of the job's own verdict."""
+    cause, fix, line = (_shown(text) for text in (verdict.cause, verdict.fix, verdict.line))
+    return Explanation(verdict.kind, cause, verdict.host, verdict.file, line, fix, ("docs/faults.md",))
 
 
-def of_nothing(hits: Sequence[Hit] = ()) -> Explanation:
-    """Return that nothing failed, with what was seen and was not fatal."""
-    places = {(hit.log.path, hit.offset): hit for hit in sorted(hits, key=lambda hit: hit.rule is not None)}
-    seen = sorted(places.values(), key=lambda hit: (str(hit.log.path), hit.offset))[:_MOST_SEEN]
+def no_failure(hits: Sequence[Hit] = ()) -> Explanation:
+    """Return the explanation of a job without a failure, with the lines that were not fatal."""
+    by_line = {(hit.log.path, hit.offset): hit for hit in sorted(hits, key=lambda hit: hit.rule is not None)}
+    seen = sorted(by_line.values(), key=lambda hit: (str(hit.log.path), hit.offset))[:_MAX_SEEN]
     return Explanation("none", "No failure was found.", "", "", "", "", (), seen=tuple(map(_seen, seen)))
 
 
@@ -116,15 +116,15 @@ def _seen(hit: Hit) -> Seen:
 
 
 def host(hit: Hit, hosts: Mapping[str, str]) -> str:
-    """Return the host that a line was written on, in the job's own words for it where they are known."""
+    """Return the host of a line, by the job's name for it if that is known."""
     named = lines.host(hit.line)
     return hosts.get(named, named) or hit.log.host
 
 
 def number(hit: Hit) -> int:
-    """Return the line's number in its file, from 1; 0 far down a large one: counting would take as long as reading."""
+    """Return the line's number from 1, or 0 far down in a large file."""
     count, left = 1, hit.offset
-    if left > _COUNTED_BYTES:
+    if left > _MAX_COUNTED_BYTES:
         return 0
     with hit.log.path.open("rb") as file:
         while left > 0:
@@ -135,9 +135,9 @@ def number(hit: Hit) -> int:
 
 
 def clean(line: bytes) -> str:
-    """Return a line of a log as people may see it: without control characters and secrets, and not endless."""
+    """Return a log line for display: shortened, without control characters and secrets."""
     return _shown(line.decode("utf-8", "replace").strip())
 
 
 def _shown(text: str) -> str:
-    return beginning(printable(text).strip(), _LONGEST)  # a secret may have a colour in its midst
+    return beginning(printable(text).strip(), _LONGEST)  # first: a secret may contain an escape sequence

@@ -1,6 +1,6 @@
 """Parts of the software stack, from stack_parts.yaml, for failures that no rule matches.
 
-A guess by structure, and the explanation says so: the class is the part in which it was raised, not its cause.
+The explanation marks this as a guess: the class is the part that raised the error, not its cause.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from verl_node.explain.logs import lines, tracebacks
+from verl_node.explain.rules import read_yaml
 
 FILE = Path(__file__).parent / "stack_parts.yaml"
 WAYS = ("exception", "importing", "together", "frame", "raised", "writer", "code", "otherwise", "refusal", "line")
 _LINE = re.compile(rb"(?m)^.+$")
-_MOST_BYTES = 16 << 10
-"""Of a very long line its first bytes tell: some patterns take time by the square of the length."""
+_MAX_LINE_BYTES = 16 << 10
+"""Of a very long line only this much is searched: some patterns take quadratic time."""
 _METHOD = re.compile(r"ray::\w+(?:\.\w+)?")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A part of the stack, and what tells that a failure is its: ``by`` is one of WAYS."""
+class StackPart:
+    """A part of the stack and the pattern of its failures; ``by`` is one of WAYS."""
 
     id: str
     by: str
@@ -40,94 +39,88 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A failure's place, and by which words of the log it is that."""
+class Match:
+    """The part of a failure, and the text of the log that matched it."""
 
-    place: Place
-    told: str
-
-
-def of_exception(line: bytes, traceback: Sequence[str]) -> Placed | None:
-    """Return the place of an exception by its line and the traceback before it, None where nothing tells."""
-    return next(_tellings(line, traceback), None)
+    part: StackPart
+    evidence: str
 
 
-def of_tail(tail: bytes, *, ended_badly: bool) -> Iterator[tuple[re.Match[bytes], Placed]]:
-    """Return lines of a log's end that are no exceptions: what a launcher or a library says of itself, surest first."""
-    for place in _by("refusal", *(["line"] if ended_badly else [])):
+def match_exception(line: bytes, traceback: Sequence[str]) -> Match | None:
+    """Return the part of an exception by its line and its traceback, None without a match."""
+    return next(_matches(line, traceback), None)
+
+
+def match_tail(tail: bytes, *, ended_badly: bool) -> Iterator[tuple[re.Match[bytes], Match]]:
+    """Yield lines of a log's end with a launcher's or a library's error, surest first."""
+    for part in _parts("refusal", *(["line"] if ended_badly else [])):
         for found in _LINE.finditer(tail):
-            if place.pattern.search(_text(found[0])):
-                yield found, Placed(place, "its own words")
+            if part.pattern.search(_text(found[0])):
+                yield found, Match(part, "the line itself")
 
 
-def _tellings(line: bytes, traceback: Sequence[str]) -> Iterator[Placed]:
-    text, calls = _text(line), tracebacks.frames(traceback)
-    words = f"its words, {text.partition(':')[0].strip()}"
-    yield from (Placed(place, words) for place in _by("exception") if place.pattern.search(text))
+def _matches(line: bytes, traceback: Sequence[str]) -> Iterator[Match]:
+    text, calls, code = _text(line), tracebacks.frames(traceback), tracebacks.code(traceback)
+    exception = f"the exception, {text.partition(':')[0].strip()}"
+    yield from _search("exception", text, exception)
     imported = _imported(calls)
-    yield from (
-        Placed(place, f"{imported}, while it was imported")
-        for place in _by("importing")
-        if imported and place.pattern.search(imported)
-    )
-    met = _together(calls, tracebacks.code(traceback), text)
-    yield from (Placed(place, str(calls[-1])) for place in _by("together") if place.pattern.search(met))
-    yield from _called(calls)
+    if imported:
+        yield from _search("importing", imported, f"{imported}, while it was imported")
+    if calls and not calls[-1].in_standard_library:
+        where = f"{calls[-1].path} in {calls[-1].function}"
+        yield from _search("together", f"{where} -- {code} -- {text}", str(calls[-1]))
+    yield from _match_calls(calls)
     writer = _writer(line, traceback)
-    yield from (Placed(place, writer) for place in _by("writer") if place.pattern.search(writer))
-    code = tracebacks.code(traceback)
-    yield from (Placed(place, f"its code, {code}") for place in _by("code") if place.pattern.search(code))
-    yield from (Placed(place, words) for place in _by("otherwise") if place.pattern.search(text))
+    yield from _search("writer", writer, writer)
+    yield from _search("code", code, f"its code, {code}")
+    yield from _search("otherwise", text, exception)
 
 
-def _called(calls: Sequence[tracebacks.Frame]) -> Iterator[Placed]:
-    """Look at the calls from the innermost outwards, no further than code that is no installed package's."""
-    innermost = next((call for call in reversed(calls) if not call.pythons_own), None)
+def _search(way: str, text: str, evidence: str) -> Iterator[Match]:
+    return (Match(part, evidence) for part in _parts(way) if part.pattern.search(text))
+
+
+def _match_calls(calls: Sequence[tracebacks.Frame]) -> Iterator[Match]:
+    """Match the calls from the innermost outwards, but no callers of the user's code."""
+    innermost = next((call for call in reversed(calls) if not call.in_standard_library), None)
     for call in reversed(calls):
         where = f"{call.path} in {call.function}"
-        for place in _by("frame", *(["raised"] if call is innermost else [])):
-            if place.pattern.search(where):
-                yield Placed(place, str(call))
+        for part in _parts("frame", *(["raised"] if call is innermost else [])):
+            if part.pattern.search(where):
+                yield Match(part, str(call))
         if call is innermost and call.path.startswith("/"):
-            return  # its caller only passed it on
-
-
-def _together(calls: Sequence[tracebacks.Frame], code: str, exception: str) -> str:
-    """Return where, by what and with what it was raised; empty where nothing or Python's own code tells."""
-    innermost = calls[-1] if calls and not calls[-1].pythons_own else None
-    return f"{innermost.path} in {innermost.function} -- {code} -- {exception}" if innermost else ""
+            return  # its caller only passed the exception on
 
 
 def _imported(calls: Sequence[tracebacks.Frame]) -> str:
-    """Return the module that was being imported by another, empty where none was: a program's own is no import."""
-    others = [call for call in calls if not call.pythons_own]
+    """Return the module that was being imported by another one, empty for none."""
+    others = [call for call in calls if not call.in_standard_library]
     imported = [call.path for call in others[1:] if call.function == "<module>" and call.path != others[0].path]
     return imported[-1] if imported else ""
 
 
 def _writer(line: bytes, traceback: Sequence[str]) -> str:
-    """Return who says it: the process that wrote the line, and the method of Ray's actor that it came from."""
+    """Return the process that wrote the line, and the method of the Ray actor."""
     methods = [found[0] for found in map(_METHOD.search, traceback) if found]
     return f"{lines.writer(line).decode('utf-8', 'replace').strip()} {methods[-1] if methods else ''}".strip()
 
 
 def _text(line: bytes) -> str:
-    return lines.bare(line)[:_MOST_BYTES].decode("utf-8", "replace").strip()
+    return lines.without_prefix(line)[:_MAX_LINE_BYTES].decode("utf-8", "replace").strip()
 
 
-def _by(*ways: str) -> list[Place]:
-    return [place for place in load() if place.by in ways]
+def _parts(*ways: str) -> list[StackPart]:
+    return [part for part in load() if part.by in ways]
 
 
 @lru_cache(maxsize=1)
-def load() -> tuple[Place, ...]:
-    """Return all places, in the order in which they are tried."""
-    entries = yaml.load(FILE.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  safe
-    return tuple(map(_place, entries))
+def load() -> tuple[StackPart, ...]:
+    """Return all parts in the order in which they are tried."""
+    return tuple(map(_part, read_yaml(FILE)))
 
 
-def _place(entry: Mapping[str, Any]) -> Place:
-    return Place(
+def _part(entry: Mapping[str, Any]) -> StackPart:
+    return StackPart(
         id=entry["id"],
         by=entry["by"],
         kind=entry["kind"],

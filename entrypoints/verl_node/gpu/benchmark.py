@@ -1,6 +1,6 @@
 """`python3 -m verl_node.gpu.benchmark compute|reduce`: benchmarks all GPUs of this node; prints JSON.
 
-A process of its own: it imports torch, which takes seconds, and may be killed with all that it started.
+A separate process, since importing torch takes seconds, and it may be killed with its descendants.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import tempfile
 import time
 from typing import Any
 
-_SIDE = 8192  # of the matrices: 1.1e12 operations, half a second of any GPU that trains
+_SIDE = 8192  # of the matrices: 1.1e12 operations, half a second on any GPU for training
 _ROUNDS = 10
-_WARM_ROUNDS = 5  # NCCL opens its channels with the first sums: after one alone two H200s seem to have half of theirs
+_WARM_ROUNDS = 5  # NCCL opens its channels during the first sums: after one, two H200s reach half of their bandwidth
 _BYTES = 256 << 20  # NCCL reaches its bandwidth from some 100 MB on (nccl-tests)
 
 
 def main() -> int:
-    """Do what the word says; torch's own exceptions end it."""
+    """Run the benchmark named on the command line; torch's exceptions are not caught."""
     import torch
 
     print(json.dumps(compute(torch) if sys.argv[1] == "compute" else reduce(torch)), flush=True)  # noqa: T201
@@ -26,9 +26,9 @@ def main() -> int:
 
 
 def compute(torch: Any) -> dict[str, Any]:
-    """Multiply matrices on every GPU, all at once as training does; ``tflops`` of each, and whether it is right.
+    """Multiply matrices on all GPUs at once, as training does; return ``tflops`` and ``right`` for each.
 
-    Every entry of ones times ones is the side's length, which bfloat16 holds exactly as a power of two.
+    Every entry of ones times ones is the side length, a power of two, which bfloat16 represents exactly.
     """
     count = torch.cuda.device_count()
     ones = [torch.ones(_SIDE, _SIDE, dtype=torch.bfloat16, device=f"cuda:{gpu}") for gpu in range(count)]
@@ -52,15 +52,15 @@ def compute(torch: Any) -> dict[str, Any]:
 
 
 def reduce(torch: Any) -> dict[str, Any]:
-    """Sum a tensor over all GPUs of the node by NCCL or RCCL; ``gbps`` is the bus bandwidth of nccl-tests."""
+    """Sum a tensor over all GPUs; return ``gbps``, nccl-tests' bus bandwidth, and ``right``."""
     count = torch.cuda.device_count()
     with tempfile.NamedTemporaryFile() as meeting:
         context = torch.multiprocessing.get_context("spawn")
         answers = context.SimpleQueue()
         arguments = (count, f"file://{meeting.name}", answers)
         torch.multiprocessing.spawn(_rank, args=arguments, nprocs=count, join=True)
-    found = [answers.get() for _ in range(count)]
-    return {"gbps": round(min(gbps for gbps, _ in found), 1), "right": all(right for _, right in found)}
+    results = [answers.get() for _ in range(count)]
+    return {"gbps": round(min(gbps for gbps, _ in results), 1), "right": all(right for _, right in results)}
 
 
 def _rank(rank: int, count: int, meeting: str, answers: Any) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_node.gpu import kfd, platforms
+from verl_node.gpu import platforms
 
 MIB = 1 << 20
-# The reasons why a GPU runs slower that are faults of the machine; a power cap or idleness is none.
+# Reasons for lower clocks that are faults; a power cap or an idle GPU is not.
 SLOW = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 _FIELDS = (
     "index",
@@ -35,7 +35,7 @@ _RAS = ("umc", "sdma", "gfx", "mmhub", "xgmi_wafl")
 
 @dataclass(frozen=True)
 class GpuState:
-    """One GPU as its driver tells; sizes in bytes, ``uncorrected`` errors since the driver was loaded."""
+    """State of a GPU; sizes in bytes, ``uncorrected`` errors since the driver was loaded."""
 
     name: str
     model: str
@@ -48,36 +48,36 @@ class GpuState:
 
 
 class NoAnswer(Exception):
-    """The driver's tool is missing or failed; the words are its own."""
+    """The driver's tool is missing or failed; the text has its error message."""
 
 
 def read_status(platform: str, timeout_s: float) -> list[GpuState]:
-    """Return the GPUs that this process may use. Raises NoAnswer."""
+    """Return the GPUs that this process can use. Raises NoAnswer."""
     if platform == "cuda":
-        return _of_nvidia(timeout_s)
+        return _nvidia_gpus(timeout_s)
     table = platforms.find(platform)
     usable = {Path(device).name for device in table.usable_devices()}
-    return list(_of_amd(usable)) if table.use_files else []
+    return list(_amd_gpus(usable)) if table.use_files else []
 
 
-def ask(command: tuple[str, ...], timeout_s: float) -> str:
+def run_tool(command: tuple[str, ...], timeout_s: float) -> str:
     """Run a driver's tool. Raises NoAnswer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
     except OSError as error:
         raise NoAnswer(f"{command[0]} cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise NoAnswer(f"{command[0]} gave no answer in {timeout_s:.0f} s") from error
+        raise NoAnswer(f"{command[0]} did not answer within {timeout_s:.0f} s") from error
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines()
-        raise NoAnswer(f"{command[0]} ended with {done.returncode}: {said[-1] if said else 'it said nothing'}")
+        output = (done.stdout + done.stderr).strip().splitlines()
+        raise NoAnswer(f"{command[0]} exited with {done.returncode}: {output[-1] if output else 'no error message'}")
     return done.stdout
 
 
-def remapped(timeout_s: float) -> dict[str, str]:
-    """Return what is wrong with the rows of each NVIDIA GPU's memory, by UUID; without an entry where it is sound."""
+def remapped_rows(timeout_s: float) -> dict[str, str]:
+    """Return the problem with the memory rows of each NVIDIA GPU that has one, by UUID."""
     found = {}
-    for line in ask(REMAPPED, timeout_s).splitlines():
+    for line in run_tool(REMAPPED, timeout_s).splitlines():
         uuid, pending, failure = (field.strip() for field in line.split(","))
         if failure == "Yes":
             found[uuid] = "a row of its memory could not be replaced"
@@ -86,9 +86,9 @@ def remapped(timeout_s: float) -> dict[str, str]:
     return found
 
 
-def _of_nvidia(timeout_s: float) -> list[GpuState]:
+def _nvidia_gpus(timeout_s: float) -> list[GpuState]:
     found = []
-    for line in ask(NVIDIA_SMI, timeout_s).splitlines():
+    for line in run_tool(NVIDIA_SMI, timeout_s).splitlines():
         _, uuid, model, driver, capability, total, used, uncorrected, *slow = map(str.strip, line.split(","))
         reasons = tuple(name for name, state in zip(SLOW, slow) if state == "Active")
         memory = (_number(total) * MIB, _number(used) * MIB)
@@ -96,13 +96,13 @@ def _of_nvidia(timeout_s: float) -> list[GpuState]:
     return found
 
 
-def _of_amd(usable: set[str]) -> Iterator[GpuState]:
-    """Those whose render node was given to this process, in HIP's order (kernel documentation, gpu/amdgpu).
+def _amd_gpus(usable: set[str]) -> Iterator[GpuState]:
+    """Yield the GPUs whose render node this process can use, in HIP's order (kernel documentation, gpu/amdgpu).
 
-    A partition has a card of its own, with none of these files: its card's are told once, with the first.
+    Each partition is a card without these files: those of the whole card are reported once, with the first partition.
     """
     driver = _text(Path("/sys/module/amdgpu/version"))
-    architectures = kfd.architectures()
+    architectures = platforms.kfd_architectures()
     cards = dict(_cards())
     for node in [*architectures, *sorted(cards.keys() - architectures)]:
         device = cards.get(node)
@@ -121,19 +121,19 @@ def _of_amd(usable: set[str]) -> Iterator[GpuState]:
 
 
 def _cards() -> Iterator[tuple[str, Path]]:
-    """Return each render node with the device that it is of."""
+    """Yield each render node with its device."""
     for device in Path("/").glob(str(Path(platforms.DRM).relative_to("/"))):
         yield from ((node.name, device) for node in device.glob("drm/renderD*"))
 
 
 def _uncorrected(file: Path) -> int:
-    """Read ``ue: 0`` and ``ce: 0``, a line each."""
+    """Return 1 for the lines ``ue: 1`` and ``ce: 2``."""
     pairs = [line.split(":") for line in _text(file).splitlines() if ":" in line]
     return next((_number(value) for key, value in pairs if key.strip() == "ue"), 0)
 
 
 def _hot(device: Path) -> bool:
-    """temp2 is the junction's, in thousandths of a degree."""
+    """temp2 is the junction temperature, in thousandths of a degree."""
     for sensor in device.glob("hwmon/hwmon*"):
         now, limit = _number(_text(sensor / "temp2_input")), _number(_text(sensor / "temp2_crit"))
         if limit and now >= limit:
@@ -144,10 +144,10 @@ def _hot(device: Path) -> bool:
 def _text(file: Path) -> str:
     try:
         return file.read_text().strip()
-    except OSError:  # of another driver, or of none
+    except OSError:  # another driver, or none
         return ""
 
 
 def _number(text: str) -> int:
-    """Drivers say [N/A] where a GPU has no such counter."""
+    """Drivers print [N/A] if a GPU does not have the counter."""
     return int(text) if text.strip().isdigit() else 0

@@ -1,1 +1,1 @@
-"""Data and model of a node."""
+"""Data sets and models of a node."""

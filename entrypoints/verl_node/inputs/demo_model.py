@@ -1,6 +1,6 @@
-"""Make the tiny Qwen2 of the demo: a tokenizer of its own and a short fine-tuning, so that rewards are not all zero.
+"""Makes the demo's tiny Qwen2, fine-tuned so that rewards are not all zero.
 
-Imports torch; only `verl_node.prepare` gets here.
+Imports torch; only `verl_node.prepare` imports this module.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from verl_node.inputs.data import demo, gsm8k
+from verl_node.inputs.data import demo
+from verl_node.inputs.data import rows as data_rows
 
-REVISION = "qwen2-tiny-1"  # raise it when the model changes: what is on disk is made anew then
+REVISION = "qwen2-tiny-1"  # increase it when the model changes: copies on disk are then made again
 
 PAD, BEGIN, END = SPECIAL_TOKENS = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = (
@@ -28,10 +29,10 @@ MAX_STEPS = 300
 LEARNING_RATE = 3e-3
 WARM_UP_STEPS = 20
 CHECK_EVERY_STEPS = 5
-# A policy that is always or never right gives GRPO nothing to compare. At 0.15 word for word, 39 % of its answers at
+# GRPO cannot compare answers that are all right or all wrong. At 0.15 exact matches, 39 % of the answers at
 # temperature 1 get verl's reward (256 samples of the test split).
 RIGHT_ENOUGH = 0.15
-IGNORED = -100  # torch's cross entropy leaves these positions out
+IGNORED = -100  # torch's cross entropy ignores these positions
 
 
 Example = tuple[list[int], list[int]]  # token ids, labels
@@ -39,16 +40,16 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def write(folder: Path) -> None:
-    """Fill ``folder`` with a model and its tokenizer; about 10 s of one core, imports not counted.
+    """Write a model and its tokenizer to ``folder``, in about 10 s of one core without imports.
 
-    It ends as soon as the model, sampled at temperature 1, gives about RIGHT_ENOUGH of the answers word for word.
+    Fine-tuning ends when the model, sampled at temperature 1, gives RIGHT_ENOUGH of the answers exactly.
     """
     torch.set_num_threads(1)  # the model is so small that a second thread makes it several times slower
     conversations = _conversations("train")
     config = _configuration()
     config.save_pretrained(folder)
     _tokenizer(conversations).save_pretrained(folder)
-    # What AutoTokenizer makes of a Qwen2 folder cuts digits as Qwen2 does, whatever the file says: learn its tokens.
+    # AutoTokenizer splits digits in a Qwen2 folder as Qwen2 does, whatever the file contains: train on its tokens.
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config)
@@ -64,7 +65,7 @@ def _configuration() -> Qwen2Config:
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=2,  # 32 a head: the smallest that vLLM's attention on CPU takes
+        num_attention_heads=2,  # size 32: the smallest that vLLM's attention on CPU supports
         num_key_value_heads=1,
         max_position_embeddings=1024,
         tie_word_embeddings=False,
@@ -76,8 +77,8 @@ def _configuration() -> Qwen2Config:
 
 
 def _conversations(split: str) -> list[tuple[str, str]]:
-    """What the user asks and the assistant answers, for every row of a split."""
-    rows = gsm8k.rows(split, demo.raw_rows(split))
+    """Return question and answer of every row of a split."""
+    rows = data_rows.gsm8k(split, demo.raw_rows(split))
     return [(row["prompt"][0]["content"], row["extra_info"]["answer"]) for row in rows]
 
 
@@ -98,7 +99,7 @@ def _tokenizer(conversations: list[tuple[str, str]]) -> Any:
 
 
 def _example(tokenizer: Any, question: str, answer: str) -> Example:
-    """Token ids, and the labels that leave the question out."""
+    """Return token ids, and labels that ignore the question."""
     messages = [{"role": "user", "content": question}]
     prompt = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
     reply = tokenizer.encode(answer + END)
@@ -106,10 +107,10 @@ def _example(tokenizer: Any, question: str, answer: str) -> Example:
 
 
 def _fine_tune(model: Any, examples: list[Example], unseen: Batch, pad: int) -> None:
-    """Teach ``model`` the examples' answers until it is right often enough on ``unseen``."""
+    """Train ``model`` on the examples until it is right often enough on ``unseen``."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0)
     warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, total_iters=WARM_UP_STEPS)
-    chance = random.Random(0)  # noqa: S311 - which examples, no secret
+    chance = random.Random(0)  # noqa: S311 - not a secret
     for step in range(1, MAX_STEPS + 1):
         ids, labels = _batch(chance.sample(examples, BATCH), pad)
         loss = model(input_ids=ids, labels=labels).loss
@@ -130,7 +131,7 @@ def _batch(examples: list[Example], pad: int) -> Batch:
 
 
 def _right(model: Any, batch: Batch) -> float:
-    """How likely the model, sampled at temperature 1, is to give the answer word for word, on average."""
+    """Return the mean probability of the exact answer at temperature 1."""
     ids, labels = batch[0], batch[1][:, 1:]
     with torch.no_grad():
         logs = model(input_ids=ids).logits[:, :-1].log_softmax(-1)

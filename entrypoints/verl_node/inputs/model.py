@@ -1,4 +1,4 @@
-"""Provides the model of a training: made, downloaded, or a folder; checks that it is complete."""
+"""Provides a training's model: makes, downloads or finds it, and checks that it is complete."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ DEMO = "demo:qwen2-tiny"
 
 
 def path(model: str, data_dir: Path) -> str:
-    """What verl is told: a folder, or the hub name, which it finds in HF_HOME without the network."""
+    """Return the path for verl: a folder, or the hub name of a model in HF_HOME."""
     return str(data_dir / "models" / "qwen2-tiny") if model == DEMO else model
 
 
 def ensure(model: str, data_dir: Path) -> Path:
-    """The folder of ``model``, whole, with a configuration and a tokenizer that load.
+    """Return the folder of ``model``, complete and with a configuration and a tokenizer that load.
 
-    `demo:qwen2-tiny` is made here (about 20 s on two cores), an absolute path is taken as it is, anything else is a
-    hub name, fetched once into HF_HOME and found there from then on. Safe on several nodes at once.
+    `demo:qwen2-tiny` is made (about 20 s on two cores), an absolute path is used unchanged, any other name is
+    downloaded from the hub into HF_HOME once. Safe on several nodes at once.
 
-    Raises:
-        InputUnavailable: The folder or the hub's copy is not there, or a file of it is missing, cut short or broken.
+    Raises InputUnavailable if the model does not exist, or a file of it is missing, truncated or broken.
     """
     if model == DEMO:
         from verl_node.inputs import demo_model
 
         folder = store.make(Path(path(model, data_dir)), demo_model.write, fingerprint=demo_model.REVISION)
     elif model.startswith("demo:"):
-        raise InputUnavailable(f"There is no demo model {model}.", fix=f"The project makes {DEMO}.")
+        raise InputUnavailable(f"There is no demo model {model}.", fix=f"Use {DEMO}.")
     elif model.startswith("/"):
         folder = Path(model)
     else:
@@ -41,21 +40,20 @@ def ensure(model: str, data_dir: Path) -> Path:
 
 
 def check(folder: Path) -> None:
-    """Hold that ``folder`` has every weight file with its size, and a configuration and a tokenizer that load.
+    """Check that ``folder`` has all weight files in full size, and a configuration and a tokenizer that load.
 
-    Raises:
-        InputUnavailable: It names the file and what is wrong with it.
+    Raises InputUnavailable with the file and its problem.
     """
     config = folder / "config.json"
     try:
         json.loads(config.read_bytes())
     except FileNotFoundError:
-        cause = f"{folder} has no config.json, so it is no model folder."
+        cause = f"{folder} has no config.json, so it is not a model folder."
         raise InputUnavailable(cause, fix="Set VERLJOB_MODEL to a folder or a hub name.") from None
     except (OSError, ValueError) as error:
-        raise InputUnavailable(f"{config} cannot be read: {error}.", fix="Fetch the model again.") from error
+        raise InputUnavailable(f"{config} cannot be read: {error}.", fix="Download the model again.") from error
     weights.check(folder)
-    # transformers brings torch and takes seconds: what is missing on disk has been said by now.
+    # imported late: transformers and torch take seconds, and missing files are reported first
     from transformers import AutoConfig, AutoTokenizer
 
     try:
@@ -63,10 +61,11 @@ def check(folder: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise InputUnavailable(
-            f"transformers cannot load {folder}: {error}.", fix="Fetch it again, or use an image that knows the model."
+            f"transformers cannot load {folder}: {error}.",
+            fix="Download it again, or use an image that supports the model.",
         ) from error
-    # transformers 5 makes a tokenizer without a vocabulary of a folder that has no tokenizer.
+    # transformers 5 returns a tokenizer with an empty vocabulary for a folder without a tokenizer.
     if not tokenizer.encode("1 + 1"):
         raise InputUnavailable(
-            f"The tokenizer of {folder} knows no token; tokenizer.json is missing or empty.", fix="Fetch it again."
+            f"The tokenizer of {folder} has no tokens; tokenizer.json is missing or empty.", fix="Download it again."
         )

@@ -14,10 +14,10 @@ from verl_node.supervision.waiting import Deadline, within
 
 
 async def run(argv: Sequence[str], env: Mapping[str, str], *, journal: Journal, deadline: Deadline) -> None:
-    """Prepare this node. Raises what the process reported, InputUnavailable when it died or took too long."""
+    """Prepare this node. Raises the reported error, or InputUnavailable."""
     failure: dict[str, Any] = {}
 
-    def take(line: str) -> None:
+    def read_line(line: str) -> None:
         if not line.startswith('{"time"'):
             journal.note(line)
             return
@@ -26,18 +26,18 @@ async def run(argv: Sequence[str], env: Mapping[str, str], *, journal: Journal, 
         if "code" in report:
             failure.update(report)
 
-    process = await Process.start("prepare", argv, env, on_line=take)
+    process = await Process.start("prepare", argv, env, on_line=read_line)
     try:
         code = await within(deadline, process.ended())
     except asyncio.TimeoutError:
         raise InputUnavailable(
             f"{journal.phase} was not ready after {deadline.timeout_s:.0f} s.",
-            fix="Look at the network and the disk of this node; VERLJOB_PREPARE_TIMEOUT_S gives it longer.",
+            fix="Check the network and the disk of this node, or increase VERLJOB_PREPARE_TIMEOUT_S.",
         ) from None
     if failure:
         raise Reported(failure["code"], failure["cause"], fix=failure["fix"], host=journal.host, stage=failure["phase"])
     if code != 0:
         raise InputUnavailable(
-            f"Preparing data and model ended with {code}: {' | '.join(list(process.last_lines)[-3:])}",
-            fix="Read the lines above; 137 is most often too little memory.",
+            f"Preparing data and model exited with {code}: {' | '.join(list(process.last_lines)[-3:])}",
+            fix="Read the lines above; 137 usually means too little memory.",
         )

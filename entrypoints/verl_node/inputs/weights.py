@@ -15,13 +15,10 @@ SINGLES = ("model.safetensors", "pytorch_model.bin")
 
 
 def check(folder: Path) -> list[Path]:
-    """The weight files of ``folder``, each there and whole.
+    """Return the weight files of ``folder``, after checking that each exists and is complete.
 
-    A safetensors file says itself how long it is and what it holds; a .bin file (a zip archive since torch 1.6) is
-    whole when its directory, which is its end, can be read.
-
-    Raises:
-        InputUnavailable: It names the file and what is wrong with it.
+    A safetensors file has its length and content in its header; a .bin file (a zip archive since torch 1.6) is complete
+    if the directory at its end can be read. Raises InputUnavailable with the file and its problem.
     """
     index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
     if index is None:
@@ -37,7 +34,7 @@ def check(folder: Path) -> list[Path]:
 
 
 def _files(index: Path) -> dict[str, set[str]]:
-    """Weight file → the tensors that the index expects in it."""
+    """Return the tensors that the index expects in each weight file."""
     weight_map = _json(index, index.read_bytes()).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise _broken(index, "has no weight_map")
@@ -49,27 +46,27 @@ def _files(index: Path) -> dict[str, set[str]]:
 
 def _check_file(path: Path, tensors: set[str]) -> None:
     if not path.is_file():
-        raise _broken(path, "is named by the index and is not there")
+        raise _broken(path, "is listed in the index and does not exist")
     if path.suffix == ".safetensors":
         _check_safetensors(path, tensors)
     elif not zipfile.is_zipfile(path):
-        raise _broken(path, f"is cut short or no weight file ({path.stat().st_size} bytes)")
+        raise _broken(path, f"is truncated or not a weight file ({path.stat().st_size} bytes)")
 
 
 def _check_safetensors(path: Path, tensors: set[str]) -> None:
-    """Format: 8 bytes with the header's length, the header in JSON, the data that the header's offsets speak of."""
+    """Format: 8 bytes with the header's length, the header in JSON, the data at the header's offsets."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else size
         if 8 + length > size:
-            raise _broken(path, f"has {size} bytes, not even a whole header (cut short, or a git-lfs pointer)")
+            raise _broken(path, f"has {size} bytes, not even a complete header (truncated, or a git-lfs pointer)")
         header = _json(path, file.read(length))
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    wanted = 8 + length + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-    if size != wanted:
-        raise _broken(path, f"has {size} bytes, its header says {wanted}")
+    expected = 8 + length + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if size != expected:
+        raise _broken(path, f"has {size} bytes; its header expects {expected}")
     if missing := sorted(tensors - set(entries)):
-        raise _broken(path, f"lacks {missing[0]} and {len(missing) - 1} other tensors that the index expects in it")
+        raise _broken(path, f"is missing {missing[0]} and {len(missing) - 1} other tensors of the index")
 
 
 def _json(path: Path, content: bytes) -> dict[str, Any]:
@@ -83,6 +80,4 @@ def _json(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _broken(path: Path, what: str) -> InputUnavailable:
-    return InputUnavailable(
-        f"{path} {what}.", fix="Copy or fetch this file again; `verl_node.inputs.model` checks a folder."
-    )
+    return InputUnavailable(f"{path} {what}.", fix="Copy or download this file again.")

@@ -37,11 +37,11 @@ class ClusterCheck:
         ]
         keys = self._plan.training.keys if self._plan else {}
         model = next(iter(self._plan.training.models), "") if self._plan else ""
-        between = cluster.ask(reports, keys, model)
+        between = cluster.compare(reports, keys, model)
         self._asked = sum(len(report.outcomes) for report in reports)
         self._keep(table.record(reports, between))
         if not self._node.settings.doctor:
-            checks.judge(between, say=self._node.journal.note)
+            checks.require_passed(between, log=self._node.journal.note)
             return
         print(table.text(reports, between), flush=True)  # noqa: T201
         outcomes = [*(outcome for report in reports for outcome in report.outcomes), *between]

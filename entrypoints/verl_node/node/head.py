@@ -138,7 +138,7 @@ class _Head:
         for seen in await driver.tasks(Deadline(self.settings.ray_timeout_s)):
             told = ", ".join(f"{name}={value}" for name, value in seen["masks"].items()) or "no mask"
             self.journal.note(f"an actor ran at {seen['address']} (Python {seen['python']}, {told})")
-            visible_devices.require_one(
+            visible_devices.require_one_mask(
                 seen["masks"],
                 platform=self.settings.platform,
                 gpus=self.node.gpus,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from verl_node.checks.background import NodeChecks
-from verl_node.checks.node.memory import shared_bytes
+from verl_node.checks.node.limits import shared_memory_bytes
 from verl_node.errors import NodeError
 from verl_node.gpu import platforms, usage, visible_devices
 from verl_node.gpu.usage import Gpu
@@ -66,7 +66,7 @@ class Node:
 
     def share(self) -> Share:
         """Return what this node gives to Ray."""
-        memory, shared = self.settings.memory_bytes, shared_bytes()
+        memory, shared = self.settings.memory_bytes, shared_memory_bytes()
         store = None
         if memory is not None and shared >= _LEAST_SHARED:
             store = int(min(memory * _OBJECT_STORE_PART, shared * 0.9))
@@ -96,7 +96,7 @@ class Node:
 
     def _fabric(self, address: str) -> dict[str, str]:
         environ = self.settings.environ
-        found = fabric.of_this_node(address, environ)
+        found = fabric.discover_on_this_node(address, environ)
         variables = found.variables(environ)
         told = ", ".join(f"{name} {value}" for name, value in variables.items()) or "nothing to set"
         self.journal.note("; ".join([f"fabric: {told}", *found.notes]))
@@ -108,7 +108,9 @@ class Node:
         """Return what the job's GPUs on this node do now."""
         platform = self.settings.platform
         visible = visible_devices.visible_devices(platform)
-        return usage.read_usage(platform, visible_devices.kept(self.settings.environ, gpus=self.gpus, visible=visible))
+        return usage.read_usage(
+            platform, visible_devices.kept_mask(self.settings.environ, gpus=self.gpus, visible=visible)
+        )
 
     def folder(self) -> Path | None:
         """Return this node's folder in the run directory."""
@@ -139,5 +141,6 @@ class Node:
     def _offered_gpus(self) -> int:
         platform = self.settings.platform
         return (
-            visible_devices.offered(self.settings.environ, platform=platform) or platforms.find(platform).declared_gpus
+            visible_devices.offered_gpus(self.settings.environ, platform=platform)
+            or platforms.find(platform).declared_gpus
         )

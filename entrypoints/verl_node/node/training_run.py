@@ -17,8 +17,8 @@ from verl_node.supervision import hang as supervision_hang
 from verl_node.supervision import stacks
 from verl_node.supervision.waiting import Deadline, until
 from verl_node.training import rollout, run
-from verl_node.training.checkpoint_watch import Saves
-from verl_node.training.metrics_writer import MetricsWriter
+from verl_node.training.checkpoint_watch import CheckpointWatch
+from verl_node.training.metrics import MetricsWriter
 from verl_node.training.rollout import RolloutImport
 
 
@@ -29,7 +29,7 @@ class TrainingRun:
         self.node = node
         self.peers = peers
         self.plan = plan
-        self._saves = Saves(plan.training.checkpoints, plan.run_dir, node.journal.note)
+        self._saves = CheckpointWatch(plan.training.checkpoints, plan.run_dir, node.journal.note)
         self._sound = asyncio.Event()
         self._inspected = asyncio.Event()
         self._rollout = RolloutImport(node.host, node.journal.note)
@@ -40,7 +40,7 @@ class TrainingRun:
         That is the look at the configuration, the import of the rollout, the watch over checkpoints, and the ear for
         Slurm's notice that the time is over.
         """
-        return [self._inspect(), self._rollout.watch(), self._saves.watch(), self._saves.until_time_is_over()]
+        return [self._inspect(), self._rollout.watch(), self._saves.watch(), self._saves.stop_after_notice()]
 
     async def _inspect(self) -> None:
         """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
@@ -60,7 +60,7 @@ class TrainingRun:
         await self._sound.wait()
         settings = self.node.settings
         deadline = Deadline(settings.prepare_timeout_s)
-        imported = rollout.words(self.plan.configuration, self.plan.module)
+        imported = rollout.arguments_of(self.plan.configuration, self.plan.module)
         self._rollout.begin(imported, self.node.ray_environment("", self.plan.training.env))
         here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
         await prepare_child.run(here, settings.environ, journal=self.node.journal, deadline=deadline)
@@ -85,10 +85,10 @@ class TrainingRun:
         gpus = Watch(self.node.gpu_use)
         rows = self.plan.run_dir / "metrics.jsonl"
         steps = MetricsWriter(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
-        self.peers.take_row = steps.take
+        self.peers.take_row = steps.write_row
         hang = supervision_hang.watch(pace, self.node.journal.note, self._take_stacks)
         code = await run.run(self.plan, env, steps, gpus.follow(), hang)
-        await self._saves.look()
+        await self._saves.check()
         return Verdict.of_training(code, host=self.node.host)
 
     async def _take_stacks(self, number: int) -> str:

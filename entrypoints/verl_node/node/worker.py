@@ -21,7 +21,7 @@ from verl_node.reporting.events import Event
 from verl_node.reporting.verdict import Verdict
 from verl_node.supervision import stacks
 from verl_node.supervision.waiting import Deadline, unless
-from verl_node.training import metrics_writer
+from verl_node.training import metrics
 from verl_node.training.rollout import RolloutImport
 
 
@@ -135,7 +135,7 @@ class _Worker:
             elif order["kind"] == "checked":
                 ray.checked()
             elif order["kind"] == "step":
-                row = await metrics_writer.gpu_row(order["step"], self.node.host, self.gpus)
+                row = await metrics.gpu_row(order["step"], self.node.host, self.gpus)
                 if row is not None:
                     self.session.send("row", row=row)
             elif order["kind"] == "stacks":

@@ -45,7 +45,7 @@ def build(
     see has to be here, before `ray start`.
     """
     visible = visible_devices.visible_devices(platform)
-    built = visible_devices.one_mask(environ, platform=platform, gpus=gpus, visible=visible, ray=ray)
+    built = visible_devices.with_one_mask(environ, platform=platform, gpus=gpus, visible=visible, ray=ray)
     _authenticate(built, token_file)
     for name, value in {**_TUNING, **_patience(silence_s)}.items():
         built.setdefault(name, value)

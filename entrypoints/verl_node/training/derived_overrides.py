@@ -17,7 +17,7 @@ SAVE_KEY = "trainer.save_freq"
 EXPIRES = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"  # verl/utils/checkpoint/checkpoint_manager.py
 
 
-def of_job(
+def job_overrides(
     *,
     nodes: int,
     gpus_per_node: int,
@@ -27,35 +27,35 @@ def of_job(
     data: list[str],
     models: Mapping[str, str],
 ) -> Iterator[Override]:
-    """What is set from the job; an override may say the same of the allocation, and otherwise of paths."""
+    """Yield the overrides that the job determines."""
     yield Override("", "trainer.nnodes", str(nodes))
     yield Override("", "trainer.n_gpus_per_node", str(gpus_per_node))
     yield Override("", CHECKPOINTS_KEY, literal(str(checkpoints)))
     yield Override("", "hydra.run.dir", literal(str(run_dir / "hydra")))  # else outputs/<date> in the submit folder
-    for key, split in zip(FILE_KEYS, ("train", "test")) if data else ():  # a recipe without data names its own files
+    for key, split in zip(FILE_KEYS, ("train", "test")) if data else ():  # a recipe without data sets names files
         files = [str(data_dir / name / f"{split}.parquet") for name in data]
         yield Override("", key, literal(files if len(files) > 1 else files[0]))
     for key, path in models.items():
         yield Override("", key, literal(path))
 
 
-def saving(merged: Mapping[str, Override], *, long: bool) -> Iterator[str]:
-    """What to know of a run that writes no checkpoint."""
+def checkpoint_notes(merged: Mapping[str, Override], *, long: bool) -> Iterator[str]:
+    """Yield a note for a run that writes no checkpoint, a warning for a ``long`` one."""
     if SAVE_KEY in merged and merged[SAVE_KEY].plain() not in (-1, 0, None):
         return
-    lost = "no checkpoint will be written and the run cannot be resumed"
+    result = "no checkpoint will be written and the run cannot be resumed"
     if long:
-        yield f"warning: {SAVE_KEY} is -1 and the time limit is over a day: {lost}; say {SAVE_KEY}=20 or the like."
+        yield f"warning: {SAVE_KEY} is -1 and the time limit is over a day: {result}; set for example {SAVE_KEY}=20."
     else:
-        yield f"{SAVE_KEY} is -1: {lost}."
+        yield f"{SAVE_KEY} is -1: {result}."
 
 
 def worker_environment(file_log: Path | None, expires: float | None) -> dict[str, str]:
-    """Variables that verl reads in its workers, on whatever node they run.
+    """Return the variables that verl reads in its workers on all nodes.
 
-    ``expires`` is when the capacity ends, in epoch seconds: some trainers save shortly before (docs/resume.md).
+    ``expires`` is the end of the capacity in epoch seconds: some trainers save shortly before it (docs/resume.md).
     """
-    env = {"HF_HUB_OFFLINE": "1"}  # everything was fetched and checked by now
+    env = {"HF_HUB_OFFLINE": "1"}  # all inputs are downloaded and checked by then
     if file_log is not None:
         env["VERL_FILE_LOGGER_PATH"] = str(file_log)
     if expires is not None:
@@ -63,59 +63,50 @@ def worker_environment(file_log: Path | None, expires: float | None) -> dict[str
     return env
 
 
-def by_ray(env: Mapping[str, str]) -> Iterator[Override]:
-    """``env`` for workers whose raylet started before the training was known; verl lets these win over its own."""
+def runtime_env_overrides(env: Mapping[str, str]) -> Iterator[Override]:
+    """Yield ``env`` as Ray's runtime_env, for raylets that started before the training was planned.
+
+    verl prefers these values to its own.
+    """
     for name, value in env.items():
         yield Override("+", f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", quoted(value))
 
 
 def model(override: Override | None, default: str | None) -> str | None:
-    """The model that an override of a model path means, else ``default``.
-
-    Raises:
-        BadTrainingConfig: It is a relative path.
-    """
+    """Return the model of an override, else ``default``. Raises BadTrainingConfig for a relative path."""
     name = default if override is None else str(override.plain())
     if name and name.startswith((".", "~")):
-        raise BadTrainingConfig(f"The model {name} is a relative path.", fix="Give an absolute path or a hub name.")
+        raise BadTrainingConfig(f"The model {name} is a relative path.", fix="Use an absolute path or a hub name.")
     return name
 
 
-def logger(asked: Override | None, *, file_log: bool, without: tuple[str, ...]) -> Override:
-    """Console and, where the release has it, file always; then what was asked for, but for ``without``."""
-    wanted = [name for name in listed(asked) if name not in ("console", "file", *without)] if asked else []
-    return Override("", LOGGER_KEY, literal(["console", *(["file"] if file_log else []), *wanted]))
+def logger(requested: Override | None, *, file_log: bool, without: tuple[str, ...]) -> Override:
+    """Return console, file if the release has it, then the requested loggers except ``without``."""
+    others = [name for name in as_list(requested) if name not in ("console", "file", *without)] if requested else []
+    return Override("", LOGGER_KEY, literal(["console", *(["file"] if file_log else []), *others]))
 
 
 def check_allocation(given: Mapping[str, Override], nodes: int, gpus_per_node: int) -> None:
-    """Hold that no override contradicts the allocation.
-
-    Raises:
-        BadTrainingConfig: One does.
-    """
-    wanted = {"trainer.nnodes": (nodes, "--nodes"), "trainer.n_gpus_per_node": (gpus_per_node, "--gpus-per-node")}
-    for key, (value, flag) in wanted.items():
+    """Raise BadTrainingConfig if an override contradicts the allocation."""
+    allocated = {"trainer.nnodes": (nodes, "--nodes"), "trainer.n_gpus_per_node": (gpus_per_node, "--gpus-per-node")}
+    for key, (value, flag) in allocated.items():
         if key in given and given[key].plain() != value:
             raise BadTrainingConfig(
                 f"{given[key]} contradicts the allocation, which has {value}.",
-                fix=f"Leave {key} out (it is set from the allocation) or ask Slurm for it with {flag}.",
+                fix=f"Leave {key} out (it is set from the allocation) or request it from Slurm with {flag}.",
             )
 
 
 def check_paths(merged: Mapping[str, Override]) -> None:
-    """Hold that data and checkpoints have absolute paths: workers run in other folders on other nodes.
-
-    Raises:
-        BadTrainingConfig: One is relative.
-    """
+    """Raise BadTrainingConfig for a relative path: workers run in other folders."""
     for key in merged.keys() & {*FILE_KEYS, CHECKPOINTS_KEY}:
-        for path in listed(merged[key]):
+        for path in as_list(merged[key]):
             if not re.match(r"/|[a-z0-9]+://", path):
-                raise BadTrainingConfig(f"{key} names the relative path {path}.", fix="Give an absolute path.")
+                raise BadTrainingConfig(f"{key} has the relative path {path}.", fix="Use an absolute path.")
 
 
-def listed(override: Override) -> list[str]:
-    """The value as a list, also where it is one word, or nothing (null, or a key that is removed)."""
+def as_list(override: Override) -> list[str]:
+    """Return the value as a list, also for a single value and for none (null, or a removed key)."""
     value = override.plain()
     if value is None:
         return []

@@ -1,8 +1,8 @@
-"""Recipes, and the command of verl's trainer that a recipe and overrides give in a job."""
+"""Recipes, and the trainer's command made of a recipe, overrides and the job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from verl_node.training import derived_overrides, releases
 
 @dataclass(frozen=True)
 class Recipe:
-    """One file of slurm/recipes/; one without a model (null) trains what its own module knows of."""
+    """A file of slurm/recipes/; if its model is null, its module provides the model."""
 
     name: str
     platform: str
@@ -30,12 +30,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Training:
-    """What to run and what it needs.
+    """A training's command and inputs.
 
-    ``env`` must be in the environment of every `ray start` as well as of ``argv``: verl's workers get the raylet's.
-    ``models`` are what `verl_node.prepare` makes or fetches, ``datasets`` the data sets to make, ``files`` the user's
-    own data files that must be there. ``file_log`` is where verl writes its metrics, None for a release that has no
-    file logger (`verl_node.training.metrics` reads its console).
+    ``env`` must be in the environment of every `ray start` as well as of ``argv``: verl's workers inherit the raylet's.
+    `verl_node.prepare` makes or downloads ``models`` and ``datasets``, and checks ``files``, the user's own data files.
+    ``file_log`` is the file of verl's metrics, None for a release without a file logger (`verl_node.training.metrics`
+    then reads the console).
     """
 
     argv: list[str]
@@ -47,33 +47,29 @@ class Training:
     checkpoints: Path
     notes: list[str] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
-    """What was said of verl's keys, by verl 0.9's names."""
+    """All overrides, by verl 0.9's keys."""
 
 
 def load(path: Path) -> Recipe:
-    """Read a recipe.
-
-    Raises:
-        BadTrainingConfig: The file is missing, is no YAML, or has a field too many or too few.
-    """
+    """Read a recipe. Raises BadTrainingConfig for a missing or invalid file."""
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise BadTrainingConfig(
-            f"The recipe {path} cannot be read: {error}.", fix="Name a file of slurm/recipes/."
+            f"The recipe {path} cannot be read: {error}.", fix="Use a file of slurm/recipes/."
         ) from error
-    wanted = {item.name for item in fields(Recipe)} - {"name"}
-    if not isinstance(content, dict) or set(content) != wanted:
+    required = {item.name for item in fields(Recipe)} - {"name"}
+    if not isinstance(content, dict) or set(content) != required:
         seen = ", ".join(sorted(content)) if isinstance(content, dict) else type(content).__name__
         raise BadTrainingConfig(
-            f"The recipe {path} has {seen}; a recipe has {', '.join(sorted(wanted))}.",
+            f"The recipe {path} has {seen}; a recipe has {', '.join(sorted(required))}.",
             fix="Compare it with slurm/recipes/.",
         )
     data = content.pop("data")
     return Recipe(name=path.stem, data=[data] if isinstance(data, str) else list(data), **content)
 
 
-def training(
+def make_training(
     recipe: Recipe,
     overrides: Sequence[str],
     *,
@@ -88,28 +84,27 @@ def training(
     expires: float | None = None,
     long: bool = False,
 ) -> Training:
-    """The training that ``recipe`` and ``overrides`` mean on this allocation.
+    """Return the training of ``recipe`` and ``overrides`` on this allocation.
 
-    ``overrides`` win over the recipe, which names verl 0.9's keys; ``model`` wins over the recipe's model, an override
-    of a model path over both. ``checkpoints`` is where they are written, by default in ``run_dir``; ``expires`` is when
-    a checkpoint has to be written, in epoch seconds. ``wandb`` says whether this account can log to Weights & Biases: a
-    recipe that asks for it runs without it otherwise, and says so in the notes. A ``long`` run is warned when it writes
-    no checkpoint.
+    ``overrides`` win over the recipe, which uses verl 0.9's keys; ``model`` wins over the recipe's model, an override
+    of a model path over both. ``checkpoints`` is their folder, by default in ``run_dir``; ``expires`` is the deadline
+    for writing a checkpoint, in epoch seconds. ``wandb`` is whether this account can log to Weights & Biases: without
+    it a recipe with wandb runs without that logger, and gets a note. A ``long`` run without checkpoints gets a warning.
 
-    Raises:
-        BadTrainingConfig: An override contradicts the allocation, is a relative path, or cannot be said to this verl.
+    Raises BadTrainingConfig if an override contradicts the allocation, is a relative path, or does not exist in this
+    verl.
     """
     release = releases.load(verl_version)
     given = merge(parse(text) for text in overrides)
     derived_overrides.check_allocation(given, nodes, gpus_per_node)
-    of_recipe = merge(flatten(recipe.overrides))
-    asked_models = {
+    from_recipe = merge(flatten(recipe.overrides))
+    models_by_key = {
         key: derived_overrides.model(given.pop(key, None), model or recipe.model)
         for key in derived_overrides.MODEL_KEYS
     }
-    chosen = {key: name for key, name in asked_models.items() if name is not None}
+    chosen = {key: name for key, name in models_by_key.items() if name is not None}
     file_log = run_dir / "verl.jsonl" if release.file_logger else None
-    of_job = derived_overrides.of_job(
+    from_job = derived_overrides.job_overrides(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         run_dir=run_dir,
@@ -118,67 +113,69 @@ def training(
         data=recipe.data,
         models={key: models.path(name, data_dir) for key, name in chosen.items()},
     )
-    asked = given.get(derived_overrides.LOGGER_KEY)
-    without = () if wandb or asked else ("wandb",)
+    requested = given.get(derived_overrides.LOGGER_KEY)
+    without = () if wandb or requested else ("wandb",)
     logger = derived_overrides.logger(
-        asked or of_recipe.get(derived_overrides.LOGGER_KEY), file_log=release.file_logger, without=without
+        requested or from_recipe.get(derived_overrides.LOGGER_KEY), file_log=release.file_logger, without=without
     )
-    merged = merge(of_recipe.values(), of_job, given.values(), [logger])
+    merged = merge(from_recipe.values(), from_job, given.values(), [logger])
     derived_overrides.check_paths(merged)
     worker_env = derived_overrides.worker_environment(file_log, expires)
-    said = [
+    translated = [
         *_translated(release, merged.values()),
-        *(derived_overrides.by_ray(worker_env) if release.runtime_env else ()),
+        *(derived_overrides.runtime_env_overrides(worker_env) if release.runtime_env else ()),
     ]
     return Training(
-        argv=["python3", "-m", recipe.module, *map(str, merge(said).values())],
+        argv=["python3", "-m", recipe.module, *map(str, merge(translated).values())],
         env={**worker_env, "HYDRA_FULL_ERROR": "1", "PYTHONUNBUFFERED": "1"},
         datasets=list(recipe.data) if any(key not in given for key in derived_overrides.FILE_KEYS) else [],
         files=[
-            path for key in derived_overrides.FILE_KEYS if key in given for path in derived_overrides.listed(given[key])
+            path
+            for key in derived_overrides.FILE_KEYS
+            if key in given
+            for path in derived_overrides.as_list(given[key])
         ],
         models=list(dict.fromkeys(chosen.values())),
         file_log=file_log,
         checkpoints=Path(str(merged[derived_overrides.CHECKPOINTS_KEY].plain())),
-        notes=[*_notes(of_recipe, release, without), *derived_overrides.saving(merged, long=long)],
+        notes=[*_notes(from_recipe, release, without), *derived_overrides.checkpoint_notes(merged, long=long)],
         keys={key: str(override.plain()) for key, override in merged.items()},
     )
 
 
 def _translated(release: releases.Release, overrides: Iterable[Override]) -> list[Override]:
-    """The overrides by this release's names. Raises BadTrainingConfig with all that it has no name for."""
-    said, refused = [], []
+    """Return the overrides with this release's keys. Raises BadTrainingConfig."""
+    translated, errors = [], []
     for override in overrides:
         try:
-            said.append(release.translate(override))
+            translated.append(release.translate(override))
         except BadTrainingConfig as error:
-            refused.append(error)
-    if refused:
+            errors.append(error)
+    if errors:
         raise BadTrainingConfig(
-            " ".join(error.cause for error in refused), fix=" ".join(dict.fromkeys(error.fix for error in refused))
+            " ".join(error.cause for error in errors), fix=" ".join(dict.fromkeys(error.fix for error in errors))
         )
-    return said
+    return translated
 
 
-def _notes(of_recipe: dict[str, Override], release: releases.Release, without: tuple[str, ...]) -> list[str]:
-    """What the user may not expect of this run, a sentence each."""
+def _notes(from_recipe: Mapping[str, Override], release: releases.Release, without: tuple[str, ...]) -> list[str]:
+    """Return a sentence for each deviation from the recipe."""
     notes = []
-    if derived_overrides.LOGGER_KEY in of_recipe and set(without) & set(
-        derived_overrides.listed(of_recipe[derived_overrides.LOGGER_KEY])
-    ):
+    logger = from_recipe.get(derived_overrides.LOGGER_KEY)
+    if logger and set(without) & set(derived_overrides.as_list(logger)):
         notes.append(
-            "wandb is left out of trainer.logger: there is neither WANDB_API_KEY nor an entry for it in ~/.netrc; "
-            "export one, or WANDB_MODE=offline."
+            "wandb is left out of trainer.logger: WANDB_API_KEY is unset and ~/.netrc has no entry for wandb; "
+            "export WANDB_API_KEY, or WANDB_MODE=offline."
         )
     if not release.file_logger:
         notes.append(f"verl {release.series} has no file logger: metrics are read from its console lines.")
     return notes
 
 
-def preparation(training: Training, data_dir: Path, source: Path | None) -> list[str]:
-    """The command that makes or fetches what ``training`` needs on the node that runs it (see `verl_node.prepare`)."""
+def prepare_argv(training: Training, data_dir: Path, source: Path | None) -> list[str]:
+    """Return the command that prepares the inputs of ``training`` on a node."""
     argv = ["python3", "-m", "verl_node.prepare", "--data-dir", str(data_dir)]
     argv += ["--source", str(source)] if source else []
     for flag, names in (("--dataset", training.datasets), ("--file", training.files), ("--model", training.models)):
-        argv += [word for name in names for word in (flag, name)]
+        argv += [argument for name in names for argument in (flag, name)]
     return argv

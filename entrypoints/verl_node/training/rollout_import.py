@@ -1,9 +1,9 @@
 """`python3 -m verl_node.training.rollout_import NAME MODE [LIBRARY…]`: imports a training's rollout.
 
-verl itself with its plugins, libraries of the user, the engine, verl's class of that rollout and, for server mode, its
-server. Answers in one line of JSON: {"rollout": "imported"}, {"rollout": "missing", "module", "wanted_by", "said"} or
-{"rollout": "unknown", "said"}, since only a module that cannot be imported is known to end a training. It takes no GPU
-memory, stands back behind every other process, and is the first that the kernel kills for want of memory.
+It imports verl with its plugins, the user's libraries, the engine, verl's class of the rollout and, in server mode, its
+server. It prints one line of JSON: {"rollout": "imported"}, {"rollout": "missing", "module", "imported_by", "error"} or
+{"rollout": "unknown", "error"}: only a module that cannot be imported is sure to end a training. It uses no GPU memory,
+has the lowest priority, and is the first process that the kernel kills when memory runs out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
 ROLLOUTS = "verl.workers.rollout"
-# Where verl 0.4 and 0.5 look for a rollout's class; from 0.6 on get_rollout_class knows.
+# The modules of a rollout's class in verl 0.4 and 0.5; from 0.6 on get_rollout_class has them.
 CLASSES = {"vllm": f"{ROLLOUTS}.vllm_rollout", "sglang": f"{ROLLOUTS}.sglang_rollout", "hf": ROLLOUTS}
 SERVERS = {
     "vllm": f"{ROLLOUTS}.vllm_rollout.vllm_async_server",
@@ -30,23 +30,23 @@ _NICEST = 19
 
 
 def main() -> int:
-    """Import, and say how it went; 0 unless the process itself fails."""
+    """Import the rollout and print the answer; return 0 unless the process itself fails."""
     name, mode, *external = sys.argv[1:]
-    _stand_back()
+    _lower_priority()
     try:
         load(name, mode, external)
-        told = {"rollout": "imported"}
+        answer = {"rollout": "imported"}
     except ImportError as error:
-        told = _unknown(error) if _asked_by_us(error) else _missing(error)
-    except Exception as error:  # whatever a library raises: the training will tell whether it matters
-        told = _unknown(error)
-    print(f"\n{json.dumps(told)}", flush=True)  # noqa: T201  # after whatever the libraries left without a line's end
-    os._exit(0)  # what was imported may have threads that nobody joins
+        answer = _unknown(error) if _absent_in_release(error) else _missing(error)
+    except Exception as error:  # any error of a library: it may not matter to the training
+        answer = _unknown(error)
+    print(f"\n{json.dumps(answer)}", flush=True)  # noqa: T201  # on a new line after the libraries' output
+    os._exit(0)  # imported modules may have started threads that never end
 
 
 def load(name: str, mode: str, external: list[str]) -> None:
-    """Import it. Raises ImportError, and whatever else a library raises."""
-    importlib.import_module("verl")  # with what VERL_USE_EXTERNAL_MODULES names, as in a worker
+    """Import the rollout. Raises ImportError, and any other error of a library."""
+    importlib.import_module("verl")  # also imports VERL_USE_EXTERNAL_MODULES, as in a worker
     for library in external:
         importlib.import_module(library)
     if name in ENGINES:
@@ -60,8 +60,8 @@ def load(name: str, mode: str, external: list[str]) -> None:
         importlib.import_module(SERVERS[name])
 
 
-def _asked_by_us(error: ImportError) -> bool:
-    """Whether it is a module of verl's that we name and this release of verl does not have."""
+def _absent_in_release(error: ImportError) -> bool:
+    """Whether this release of verl does not have one of the modules that `load` imports."""
     ours = (f"{ROLLOUTS}.base", *CLASSES.values(), *SERVERS.values())
     return isinstance(error, ModuleNotFoundError) and any(
         f"{module}.".startswith(f"{error.name}.") for module in ours if error.name != "verl"
@@ -69,7 +69,7 @@ def _asked_by_us(error: ImportError) -> bool:
 
 
 def _missing(error: ImportError) -> dict[str, str]:
-    names = [each.name for each in _chain(error) if isinstance(each, ImportError) and each.name]
+    names = [cause.name for cause in _chain(error) if isinstance(cause, ImportError) and cause.name]
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -78,25 +78,25 @@ def _missing(error: ImportError) -> dict[str, str]:
     return {
         "rollout": "missing",
         "module": names[-1] if names else "",
-        "wanted_by": f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
-        "said": str(error),
+        "imported_by": f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
+        "error": str(error),
     }
 
 
 def _unknown(error: BaseException) -> dict[str, str]:
-    return {"rollout": "unknown", "said": f"{type(error).__name__}: {error}"}
+    return {"rollout": "unknown", "error": f"{type(error).__name__}: {error}"}
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it was raised from: a library's own words follow the import that failed."""
+    """Yield the error and its causes: a library's own error often follows the failed import."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _stand_back() -> None:
+def _lower_priority() -> None:
     os.nice(_NICEST)
-    with contextlib.suppress(OSError, AttributeError):  # AttributeError: no such policy on this system
+    with contextlib.suppress(OSError, AttributeError):  # AttributeError: a system without this policy
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

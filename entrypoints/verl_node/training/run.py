@@ -1,4 +1,4 @@
-"""Plans a training and runs it as a child process on the head."""
+"""Plans a training, and runs it as a child process on the head."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from verl_node.supervision.child import Process
 from verl_node.supervision.waiting import unless
 from verl_node.training import derived_overrides, releases
 from verl_node.training import recipe as recipes
-from verl_node.training.metrics_writer import MetricsWriter
+from verl_node.training.metrics import MetricsWriter
 from verl_node.training.recipe import Training
 from verl_node.training.releases import Release
-from verl_node.training.resume import continued
+from verl_node.training.resume import resumed
 
-CLUSTER = "cluster"  # the recipe that is none: the cluster stays, and jobs are submitted to it
+CLUSTER = "cluster"  # not a recipe: the cluster stays up, and users submit jobs to it
 
 _DAY_S = 86400
-_ENDING_S = 30  # slurm/lib/launch/requeue.sh keeps the same
+_ENDING_S = 30  # same as in slurm/lib/launch/requeue.sh
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be run, and the command that makes data and model ready for it on a node."""
+    """The training, and the command that prepares its data and model on a node."""
 
     training: Training
     prepare: list[str]
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def configuration(self) -> Path:
-        """Where the resolved configuration is kept, for prepare and for people."""
+        """The file of the resolved configuration, for prepare and for users."""
         return self.run_dir / "configuration.json"
 
     @property
@@ -49,7 +49,7 @@ class Plan:
 
 
 def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
-    """Return what the recipe means here, None for a cluster that stays.
+    """Return the plan of the recipe on this allocation, None for a cluster that stays up.
 
     Raises BadSettings, CheckFailed, BadTrainingConfig, InputUnavailable.
     """
@@ -58,17 +58,17 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
     recipe = recipes.load(Path(settings.recipe))
     if gpus == 0:
         raise BadSettings(
-            f"The recipe {recipe.name} needs GPUs and this node has none for the job.",
+            f"The recipe {recipe.name} needs GPUs, and the job has none on this node.",
             fix="Add --gpus-per-node=N to sbatch.",
         )
     if settings.run_dir is None:
-        raise BadSettings("VERLJOB_RUN_DIR is unset.", fix="Set it to a folder that every node can write.")
+        raise BadSettings("VERLJOB_RUN_DIR is unset.", fix="Set it to a folder that every node can write to.")
     if not identity.verl:
         raise CheckFailed(
-            "verl is not installed here.", fix="Use an image of this toolkit, or set VERLJOB_VERL to a checkout."
+            "verl is not installed.", fix="Use an image of this toolkit, or set VERLJOB_VERL to a checkout."
         )
     _require_cpus(releases.load(identity.verl), settings.allocation.cpus, gpus)
-    training = recipes.training(
+    training = recipes.make_training(
         recipe,
         settings.overrides,
         verl_version=identity.verl,
@@ -82,12 +82,12 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         expires=None if derived_overrides.EXPIRES in settings.environ else _expires(settings),
         long=settings.allocation.end_time is None or settings.allocation.end_time - time.time() > _DAY_S,
     )
-    training = continued(training, settings.attempt, shared=settings.shared_folders)
-    return Plan(training, recipes.preparation(training, settings.data_dir, settings.data_source), settings.run_dir)
+    training = resumed(training, settings.attempt, shared=settings.shared_folders)
+    return Plan(training, recipes.prepare_argv(training, settings.data_dir, settings.data_source), settings.run_dir)
 
 
 def _expires(settings: Settings) -> float | None:
-    """Return when a checkpoint has to be written: an end by TERM takes seconds, and launch.sh wants some of them."""
+    """Return the deadline for a checkpoint, before the seconds of launch.sh's shutdown."""
     end = settings.allocation.end_time
     return None if end is None else end - _ENDING_S
 
@@ -96,25 +96,25 @@ def _require_cpus(release: Release, cpus: int, gpus: int) -> None:
     least = release.least_cpus(gpus)
     if cpus < least:
         raise BadSettings(
-            f"A node of this job has {cpus} CPUs, and verl {release.series} needs {least} beside {gpus} GPUs: its "
-            "workers would wait for them without end.",
-            fix=f"Ask for more: sbatch --cpus-per-task={least} (a few more let its other actors spread out).",
+            f"A node of this job has {cpus} CPUs, and verl {release.series} needs {least} for {gpus} GPUs: its workers "
+            "would wait for them forever.",
+            fix=f"Request more: sbatch --cpus-per-task={least} (a few more let its other actors spread out).",
         )
 
 
 async def run(plan: Plan, env: Mapping[str, str], steps: MetricsWriter, *watchers: Coroutine[Any, Any, None]) -> int:
-    """Run it unless a watcher raises; return its exit code, 128 + n where signal n killed it.
+    """Run the training unless a watcher raises; return its exit code, 128 + n if signal n killed it.
 
-    Its output is ours, line by line; the steps that verl logs become rows of metrics.jsonl.
+    Its output is printed line by line; the steps that verl logs become rows of metrics.jsonl.
     """
 
-    def take(line: str) -> None:
+    def print_line(line: str) -> None:
         print(line, flush=True)  # noqa: T201
-        steps.line(line)
+        steps.read_line(line)
 
-    process = await Process.start("training", plan.training.argv, env, on_line=take)
+    process = await Process.start("training", plan.training.argv, env, on_line=print_line)
     code = await unless(steps.follow(), *watchers, story=process.ended())
-    if code == 128 + signal.SIGTERM:  # without a container Slurm's TERM goes to the training as well as to us
+    if code == 128 + signal.SIGTERM:  # without a container Slurm also sends TERM to the training
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)
     await steps.catch_up()
     return code

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Checks of the host for what a container cannot see: memory in use on the GPUs, kernel messages about them, Ray processes of
-# earlier jobs. verl_node adds them to its own (verl_node/checks/node/host.py).
+# earlier jobs. verl_node adds them to its own (verl_node/checks/background.py).
 # Sets: GPU_USERS, HOSTCHECK_ANSWERS, HOSTCHECK_BEGAN, HOSTCHECK_KERNEL_LINE.
 
 readonly HOSTCHECK_TIMEOUT_S=3

@@ -1,9 +1,9 @@
-"""Tests that images inherit: a file of this folder says in HOLDS_FOR what it holds for, `every` image, a platform, or
-a variant, and is run on each image below that in the catalog's tree.
+"""Tests that images inherit: HOLDS_FOR of a file is `every`, a platform or a variant, and the file's tests run on each
+image below it in the catalog's tree.
 
-A test that passed is not run again on the very same image: its record names the image's ID, the digest of all code that
-decides, and the engine. It then counts as `passed before`, neither as passed nor as skipped, in CI as elsewhere.
-VERLJOB_TEST_AGAIN=1 runs everything; VERLJOB_TEST_IMAGES names images of this machine in place of the usual three.
+A test that passed is not run again on the same image: its record depends on the image's ID, the digest of the code that
+decides, and the engine. It then counts as `passed before`, neither as passed nor as skipped, in CI and elsewhere.
+VERLJOB_TEST_AGAIN=1 runs everything; VERLJOB_TEST_IMAGES is a list of local images to test instead of the default ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tests.support.paths import CHECKOUT
 
 CODE = ("images", "tests/image", "tests/support", "tests/conftest.py", "dockerfiles")
 CATALOG = Catalog.read()
-PASSED = pytest.StashKey[Path]()
+RECORD = pytest.StashKey[Path]()
 SINCE = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An image under test, and what the catalog says that it is."""
+    """An image under test, and its variant in the catalog."""
 
     image: str
     variant: Variant
@@ -48,15 +48,15 @@ class Subject:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "subject" in metafunc.fixturenames:
         level = metafunc.module.HOLDS_FOR
-        named = os.environ.get("VERLJOB_TEST_IMAGES", "").split()
-        usual = [variant for variant in (*standin.STUBS, "cpu") if level in ("every", variant, _platform(variant))]
-        images = [image for image in named if level in ("every", *_lineage(image))]
-        metafunc.parametrize("subject", images if named else usual, indirect=True)
+        listed = os.environ.get("VERLJOB_TEST_IMAGES", "").split()
+        defaults = [variant for variant in (*standin.STUBS, "cpu") if level in ("every", variant, _platform(variant))]
+        images = [image for image in listed if level in ("every", *_lineage(image))]
+        metafunc.parametrize("subject", images if listed else defaults, indirect=True)
 
 
 @pytest.fixture(scope="session")
 def subject(request: pytest.FixtureRequest, docker_client: str, daemon: DockerClient) -> Subject:
-    """The image of a variant that is built here, or one of VERLJOB_TEST_IMAGES."""
+    """Return the image of a variant, which is built here, or one of VERLJOB_TEST_IMAGES."""
     if os.environ.get("VERLJOB_TEST_IMAGES"):
         _, variant = _lineage(request.param)
         return Subject(request.param, CATALOG.variants[variant])
@@ -67,15 +67,15 @@ def subject(request: pytest.FixtureRequest, docker_client: str, daemon: DockerCl
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Leave a test alone that passed before; pytest calls it when this returns None."""
+    """Skip a test that passed before; pytest calls it if this returns None."""
     subject = pyfuncitem.funcargs.get("subject")
     if not isinstance(subject, Subject):
         return None
-    path = _record(pyfuncitem.name, subject.image)
+    path = _record_path(pyfuncitem.name, subject.image)
     if path.exists() and not os.environ.get("VERLJOB_TEST_AGAIN"):
         pyfuncitem.stash[SINCE] = json.loads(path.read_text(encoding="utf-8"))["when"]
         return True
-    pyfuncitem.stash[PASSED] = path
+    pyfuncitem.stash[RECORD] = path
     return None
 
 
@@ -85,8 +85,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call" and report.passed:
         if since := item.stash.get(SINCE, ""):
             report.user_properties.append((PASSED_BEFORE, since))
-        elif path := item.stash.get(PASSED, None):
-            _keep(path, item.nodeid)
+        elif path := item.stash.get(RECORD, None):
+            _write_record(path, item.nodeid)
     return report
 
 
@@ -99,14 +99,14 @@ def _platform(variant: str) -> str:
     return CATALOG.variants[variant].platform
 
 
-def _record(test: str, image: str) -> Path:
-    """Where it is noted that a test passed on an image."""
-    facts = [test, str(engine.local(image).id), _code(), str(engine.daemon().version()["Version"])]
+def _record_path(test: str, image: str) -> Path:
+    """Return the path of the record that a test passed on an image."""
+    facts = [test, str(engine.local(image).id), _code_digest(), str(engine.daemon().version()["Version"])]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "verljob" / "passed" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
 
 
-def _keep(path: Path, test: str) -> None:
+def _write_record(path: Path, test: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     when = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     new = path.with_suffix(f".{os.getpid()}")
@@ -115,8 +115,8 @@ def _keep(path: Path, test: str) -> None:
 
 
 @cache
-def _code() -> str:
-    """The digest of all that decides whether a test passes besides the image: the tests and what they read."""
+def _code_digest() -> str:
+    """Return the digest of what a test's result depends on besides the image: the tests and what they read."""
     digest = hashlib.sha256()
     for part in CODE:
         root = CHECKOUT / part

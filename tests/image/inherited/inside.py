@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from docker import DockerClient
 
-NOBODY = "41234:41235"  # an account that no image has
+NOBODY = "41234:41235"  # an account that no image knows
 
 
-def said(daemon: DockerClient, image: str, *argv: str, user: str = NOBODY) -> str:
-    """What a command says on standard output, as somebody without a home."""
+def output_of(daemon: DockerClient, image: str, *argv: str, user: str = NOBODY) -> str:
+    """Return the standard output of a command that an account without a home folder runs."""
     output = daemon.containers.run(image, list(argv), user=user, remove=True, environment={"HOME": "/tmp"})  # noqa: S108
     return str(output.decode())

@@ -43,8 +43,8 @@ def test_a_slip_ends_every_node_with_65_and_what_was_meant(trained: Job) -> None
     result = trained.result()
     assert result["code"] == 65
     assert "no trainer.total_epoch." in result["cause"]
-    assert "trainer.save_freq is 'often', and a whole number is wanted." in result["cause"]
-    assert "Say trainer.total_epochs." in result["fix"]
+    assert "trainer.save_freq is 'often'; an integer is required." in result["cause"]
+    assert "Use trainer.total_epochs." in result["fix"]
     assert "train" not in result["phases"]
 
 

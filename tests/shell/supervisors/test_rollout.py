@@ -78,7 +78,7 @@ def test_a_rollout_that_is_whole_lets_the_training_end_by_itself(trained: Job) -
     trained.start(FAKE_MODULE="verl.trainer.tiny")
 
     assert (trained.end(0), trained.end(1)) == (0, 0)
-    assert "was not imported" not in trained.output(0)
+    assert "could not be imported" not in trained.output(0)
 
 
 def test_an_import_that_takes_its_time_holds_nothing_up(trained: Job) -> None:
@@ -94,6 +94,6 @@ def test_what_is_no_missing_module_is_said_and_ends_nothing(trained: Job) -> Non
     trained.start(FAKE_MODULE="verl.trainer.tiny", FAKE_TRAINING="sleep 5")
 
     assert trained.end(0) == 0, trained.output(0)
-    warned = "warning: the rollout vllm was not imported, training will tell: RuntimeError: no driver"
+    warned = "warning: the rollout vllm could not be imported; training may fail: RuntimeError: no driver"
     told = [json.loads(line) for line in (trained.run_dir / "events.jsonl").read_text().splitlines()]
     assert {event["host"] for event in told if warned in event["message"]} == {"n0", "n1"}

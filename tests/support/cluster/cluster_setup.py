@@ -1,4 +1,4 @@
-"""What every job on a rehearsal cluster stands on: this checkout, an image on every node, the stub recipe."""
+"""Copies the checkout, an image and the stub recipe to a rehearsal cluster."""
 
 from __future__ import annotations
 
@@ -10,49 +10,54 @@ from tests.support.cluster.launches import HOME, WORK
 STUB = Path(__file__).parent / "stub"
 SITE_PYTHON = Path(__file__).parent / "site_python.py"
 ENVIRONMENT = "/home/site/verl"
+PULL_TIMEOUT_S = 600
 
 
-def bring_checkout(cluster: Cluster) -> None:
-    """Put this checkout into submitter's home, and make a folder to submit from."""
+def copy_checkout(cluster: Cluster) -> None:
+    """Copy this checkout to submitter's home, and make a folder to submit from."""
     cluster.sync_checkout()
     cluster.host("login").run(["mkdir", "-p", WORK], user="submitter")
 
 
-def bring_image(cluster: Cluster, image: str) -> dict[str, str]:
-    """Push an image of this machine, let every node pull it, and return what a job needs in its environment."""
-    pushed = cluster.push(image)
-    nodes = len(cluster.nodes)
-    job = cluster.sbatch([f"--nodes={nodes}", "--mem=1G", "--wrap", f"srun --mem=1G docker pull --quiet {pushed}"])
-    ended = cluster.wait_job(job, timeout_s=600)
-    assert ended.state == "COMPLETED", ended
-    return {"VERLJOB_IMAGE": pushed, "VERLJOB_HOME": HOME}
+def load_for_docker(cluster: Cluster, image: str) -> str:
+    """Push an image of this machine, pull it on every node with docker, and return the value of VERLJOB_IMAGE."""
+    return _load(cluster, image, "docker")
 
 
-def bring_for_podman(cluster: Cluster, image: str) -> str:
-    """Push an image of this machine, let every node's podman pull it, and return what VERLJOB_IMAGE is."""
+def load_for_podman(cluster: Cluster, image: str) -> str:
+    """Push an image of this machine, pull it on every node with podman, and return the value of VERLJOB_IMAGE."""
+    return _load(cluster, image, "podman")
+
+
+def _load(cluster: Cluster, image: str, client: str) -> str:
     pushed = cluster.push(image)
-    nodes = len(cluster.nodes)
-    job = cluster.sbatch([f"--nodes={nodes}", "--mem=1G", "--wrap", f"srun --mem=1G podman pull --quiet {pushed}"])
-    ended = cluster.wait_job(job, timeout_s=600)
+    pull = f"srun --mem=1G {client} pull --quiet {pushed}"
+    job = cluster.sbatch([f"--nodes={len(cluster.nodes)}", "--mem=1G", "--wrap", pull])
+    ended = cluster.wait_job(job, timeout_s=PULL_TIMEOUT_S)
     assert ended.state == "COMPLETED", cluster.read(ended.output)
     return pushed
 
 
-def bring_for_bare(cluster: Cluster, image: str) -> str:
-    """Make the Python and the environment of a site without containers, and return what VERLJOB_IMAGE is."""
+def load_for_bare(cluster: Cluster, image: str) -> str:
+    """Make the Python environment of a site without containers, and return the value of VERLJOB_IMAGE."""
     client = [compose.docker_command(), "run", "--rm", "--volume", f"{cluster.name}_home:/home"]
     script = ["--volume", f"{SITE_PYTHON}:/site_python.py:ro", "--entrypoint", "python3"]
-    compose.run([*client, *script, image, "/site_python.py", "ray[default]", "--alone", "verl"], {})
+    compose.run([*client, *script, image, "/site_python.py", "ray[default]", "--without-dependencies", "verl"], {})
     return ENVIRONMENT
 
 
-def bring_stub(cluster: Cluster) -> str:
-    """Put the recipe whose training does nothing into the folder to submit from, where Python finds its module."""
+def job_environment(reference: str) -> dict[str, str]:
+    """Return the environment of a job that runs an image of docker's."""
+    return {"VERLJOB_IMAGE": reference, "VERLJOB_HOME": HOME}
+
+
+def copy_stub(cluster: Cluster) -> str:
+    """Copy the recipe whose training does nothing to the folder to submit from, where Python finds its module."""
     cluster.host("login").put(sorted(STUB.glob("*.*")), WORK, user="submitter")
     return f"{WORK}/stub.yaml"
 
 
 def prepare(cluster: Cluster, image: str) -> tuple[dict[str, str], str]:
-    """Bring all of it; return the job's environment and the recipe."""
-    bring_checkout(cluster)
-    return bring_image(cluster, image), bring_stub(cluster)
+    """Copy checkout, image and stub; return the job's environment and the recipe."""
+    copy_checkout(cluster)
+    return job_environment(load_for_docker(cluster, image)), copy_stub(cluster)

@@ -1,9 +1,9 @@
-"""Calls every gRPC method that Ray knows on the ports of somebody's job; runs in an image of ours, beside that job.
+"""Calls every gRPC method of Ray on the ports of another account's job; runs in our image on a node of that job.
 
-    python3 -c THIS_FILE ANSWERED TOKEN... -- HOST:PORT...
+    python3 -c THIS_FILE METHODS TOKEN... -- HOST:PORT...
 
-Prints JSON: for each port that speaks gRPC the services that it names itself, and what each token came to: the methods
-by the status that they ended with. ``-`` (NONE) is no token. With ANSWERED (METHOD,METHOD…) only these are called.
+Prints JSON: for each port that speaks gRPC the services that it lists, and for each token the methods by their status.
+The token ``-`` (NONE) means none. METHODS (METHOD,METHOD…) limits the calls; empty means all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 from ray.core import generated
 
-# Services of Ray's C++ servers that its Python package has no stubs of.
+# Services of Ray's C++ servers without stubs in its Python package.
 ONLY_IN_C = {
     "/ray.rpc.ObjectManagerService/Push": "unary_unary",
     "/ray.rpc.ObjectManagerService/Pull": "unary_unary",
@@ -29,14 +29,14 @@ ONLY_IN_C = {
 }
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest.list_services = "*"
-NODE = ("node_id", "a" * 56)  # without which StartSync ends the server before it looks at the token
+NODE = ("node_id", "a" * 56)  # without it StartSync ends the server before the token is checked
 NONE = "-"
 READY_S, CALL_S = 1.0, 5.0
 Call = Callable[..., Any]
 
 
 class Recorder:
-    """A channel that a stub of Ray's can be made of, which notes its methods."""
+    """A channel for stubs of Ray that records their methods."""
 
     def __init__(self) -> None:
         self.methods: dict[str, str] = {}
@@ -46,18 +46,18 @@ class Recorder:
 
 
 def methods() -> dict[str, str]:
-    """Path to kind of every method that Ray's Python package can call, and of those above."""
+    """Return path and kind of every method in Ray's Python package, and of those above."""
     recorder = Recorder()
     for module in pkgutil.iter_modules(generated.__path__):
         if module.name.endswith("_pb2_grpc"):
-            found = vars(importlib.import_module(f"{generated.__name__}.{module.name}"))
-            for stub in (each for name, each in found.items() if name.endswith("Stub")):
+            members = vars(importlib.import_module(f"{generated.__name__}.{module.name}"))
+            for stub in (member for name, member in members.items() if name.endswith("Stub")):
                 stub(recorder)
     return {**recorder.methods, **ONLY_IN_C}
 
 
 def call(channel: grpc.Channel, path: str, kind: str, token: str) -> str:
-    """The status that an empty request ends with."""
+    """Send an empty request; return its status."""
     metadata = [NODE, *([("authorization", f"Bearer {token}")] if token != NONE else [])]
     request = b"" if kind.startswith("unary") else iter([b""])
     try:
@@ -70,13 +70,13 @@ def call(channel: grpc.Channel, path: str, kind: str, token: str) -> str:
 
 
 def raw(channel: grpc.Channel, path: str, kind: str) -> Call:
-    same: Callable[[bytes], bytes] = lambda content: content  # noqa: E731
-    method: Call = getattr(channel, kind)(path, request_serializer=same, response_deserializer=same)
+    identity: Callable[[bytes], bytes] = lambda content: content  # noqa: E731
+    method: Call = getattr(channel, kind)(path, request_serializer=identity, response_deserializer=identity)
     return method
 
 
 def services(channel: grpc.Channel) -> list[str]:
-    """What the server says that it serves; the agents' servers are Python's and do not say."""
+    """Return the services that the server lists by reflection; the agents' servers, in Python, list none."""
     try:
         answer = next(iter(raw(channel, REFLECTION, "stream_stream")(iter([LIST_SERVICES]), timeout=CALL_S)))
     except grpc.RpcError:
@@ -84,8 +84,8 @@ def services(channel: grpc.Channel) -> list[str]:
     return sorted({name.decode() for name in re.findall(rb"(?:grpc|ray)(?:\.\w+)+", answer)})
 
 
-def asked(address: str, tokens: list[str], only: str) -> Iterator[tuple[str, Any]]:
-    """What a port answers, unless it speaks no gRPC."""
+def probe(address: str, tokens: list[str], only: str) -> Iterator[tuple[str, Any]]:
+    """Call the methods of a port with every token; yields nothing if the port does not speak gRPC."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=READY_S)
@@ -93,18 +93,19 @@ def asked(address: str, tokens: list[str], only: str) -> Iterator[tuple[str, Any
             return
         yield "services", services(channel)
         for token in tokens:
-            ended = defaultdict(list)
+            by_status = defaultdict(list)
             for path, kind in sorted(methods().items()):
                 if not only or path in only.split(","):
-                    ended[call(channel, path, kind, token)].append(path)
-            yield token, ended
+                    by_status[call(channel, path, kind, token)].append(path)
+            yield token, by_status
 
 
 def main() -> None:
-    only, *words = sys.argv[1:]
-    tokens, addresses = words[: words.index("--")], words[words.index("--") + 1 :]
-    told = {address: dict(asked(address, tokens, only)) for address in addresses}
-    json.dump({address: answers for address, answers in told.items() if answers}, sys.stdout)
+    only, *arguments = sys.argv[1:]
+    separator = arguments.index("--")
+    tokens, addresses = arguments[:separator], arguments[separator + 1 :]
+    results = {address: dict(probe(address, tokens, only)) for address in addresses}
+    json.dump({address: result for address, result in results.items() if result}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Run in verl.cpu with the cluster's /home mounted: makes there what a site without containers has.
+"""Makes the Python of a site without containers, from the packages of verl.cpu; run in it with the cluster's /home.
 
-That is a Python on a shared file system, and an environment of it with Ray and verl; all of them are the image's.
+Copies the image's Python to /home/site/python, and makes an environment of it in /home/site/verl with Ray and verl.
 """
 
 from __future__ import annotations
@@ -18,57 +18,60 @@ LIBRARY = Path("/usr/lib/python3.11")
 SITE = Path("/home/site")
 
 
-def main(wanted: Iterable[str], alone: Iterable[str]) -> None:
-    """Make the two, the environment with the ``wanted`` packages, all that they need, and those ``alone``."""
+def main(packages: Iterable[str], without_dependencies: Iterable[str]) -> None:
+    """Make Python and environment, with ``packages``, their dependencies, and those ``without_dependencies``."""
     (SITE / "python" / "bin").mkdir(parents=True)
     shutil.copy2(PYTHON, SITE / "python" / "bin")
     shutil.copytree(LIBRARY, SITE / "python" / "lib" / LIBRARY.name, symlinks=True)
     environment = SITE / "verl"
     subprocess.run([SITE / "python" / "bin" / PYTHON.name, "-m", "venv", "--without-pip", environment], check=True)
-    for found in [*needed(wanted).values(), *map(distribution, alone)]:
-        install(found, environment)
+    for package in [*resolve(packages).values(), *map(distribution, without_dependencies)]:
+        install(package, environment)
 
 
-def needed(wanted: Iterable[str]) -> dict[str, Distribution]:
-    """The distributions that the requirements in ``wanted`` ask for; what is not in the image was not needed there."""
+def resolve(requirements: Iterable[str]) -> dict[str, Distribution]:
+    """Return the image's distributions that meet the requirements, dependencies included.
+
+    Dependencies that the image does not have are optional, and skipped.
+    """
     from packaging.requirements import Requirement
 
-    found: dict[str, Distribution] = {}
-    asked: set[str] = set()
-    waiting = [Requirement(text) for text in wanted]
-    while waiting:
-        requirement = waiting.pop()
+    resolved: dict[str, Distribution] = {}
+    seen: set[str] = set()
+    queue = [Requirement(text) for text in requirements]
+    while queue:
+        requirement = queue.pop()
         try:
-            here = distribution(requirement.name)
+            installed = distribution(requirement.name)
         except ModuleNotFoundError:
             continue
-        if str(requirement) in asked:
+        if str(requirement) in seen:
             continue
-        asked.add(str(requirement))
-        found[requirement.name] = here
-        for more in map(Requirement, here.requires or []):
+        seen.add(str(requirement))
+        resolved[requirement.name] = installed
+        for dependency in map(Requirement, installed.requires or []):
             extras = requirement.extras or {""}
-            if more.marker is None or any(more.marker.evaluate({"extra": extra}) for extra in extras):
-                waiting.append(more)
-    return found
+            if dependency.marker is None or any(dependency.marker.evaluate({"extra": extra}) for extra in extras):
+                queue.append(dependency)
+    return resolved
 
 
-def install(found: Distribution, environment: Path) -> None:
-    """Copy what pip installed of a distribution; its scripts start the environment's own interpreter."""
-    here = Path(sys.prefix)
-    for file in found.files or []:
+def install(package: Distribution, environment: Path) -> None:
+    """Copy the files that pip installed of a distribution; scripts get the environment's interpreter."""
+    prefix = Path(sys.prefix)
+    for file in package.files or []:
         source = Path(str(file.locate())).resolve()
-        if not source.exists() or here not in source.parents:
+        if not source.exists() or prefix not in source.parents:
             continue
-        target = environment / source.relative_to(here)
+        target = environment / source.relative_to(prefix)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
         if target.parent.name == "bin":
-            target.write_bytes(source.read_bytes().replace(f"#!{here}/".encode(), f"#!{environment}/".encode(), 1))
+            target.write_bytes(source.read_bytes().replace(f"#!{prefix}/".encode(), f"#!{environment}/".encode(), 1))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wanted", nargs="+")
-    parser.add_argument("--alone", nargs="*", default=[])
+    parser.add_argument("packages", nargs="+")
+    parser.add_argument("--without-dependencies", nargs="*", default=[])
     main(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""A Docker daemon in memory that describes images, over a socket or TCP, and notes what is asked."""
+"""In-memory Docker daemon that describes images, over a socket or TCP, and records requests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "Arch": "amd64"}
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Of a server with ``images`` (by name or ID what the daemon tells of each) and ``asked``."""
+    """A request to a server with ``images`` (name or ID to its description) and ``asked``, the requests so far."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def address_string(self) -> str:
         return "a socket"
@@ -29,8 +29,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
         parts = urlsplit(re.sub(r"^/v[\d.]+", "", self.path))  # docker-py names a version of the API
         server: Any = self.server
         server.asked.append(f"{self.command} {parts.path}")
-        status, said = self._answer(server.images, parts.path, parse_qs(parts.query))
-        content = json.dumps(said).encode() if said is not None else b""
+        status, answer = self._answer(server.images, parts.path, parse_qs(parts.query))
+        content = json.dumps(answer).encode() if answer is not None else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -54,7 +54,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 
 class OnSocket(socketserver.ThreadingUnixStreamServer):
-    """The daemon as docker's clients find it by default."""
+    """The daemon on a Unix socket, docker's default."""
 
     daemon_threads = True
 
@@ -68,7 +68,7 @@ class OnSocket(socketserver.ThreadingUnixStreamServer):
 
 
 class OnTcp(http.server.ThreadingHTTPServer):
-    """The same on a port of this machine."""
+    """The daemon on a TCP port of this machine."""
 
     def __init__(self, images: dict[str, dict[str, Any]]) -> None:
         super().__init__(("127.0.0.1", 0), Answers)

@@ -1,4 +1,4 @@
-"""Answers as the hub does for one repository whose files lie in a folder, then runs a command that asks it.
+"""Serves the files of a folder as one repository of the Hugging Face hub, and runs a command that uses it.
 
 python3 fake_hub.py FOLDER OWNER/NAME COMMAND...
 """

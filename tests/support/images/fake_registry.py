@@ -1,6 +1,6 @@
-"""A registry in memory, of as much of the distribution API as is used; it may want a login, and notes what is asked.
+"""In-memory registry: the part of the distribution API that is used, an optional login, and a record of requests.
 
-It may be hostile, too: name another realm, send whoever asks elsewhere, and answer more than anybody wants.
+It may also be hostile: send another realm, redirect clients, or pad its answers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PAIR = base64.b64encode(b"somebody:secret").decode()
 class FakeRegistry(http.server.ThreadingHTTPServer):
     """Manifests by tag or digest with their media types, blobs by digest, and the requests that were answered.
 
-    ``challenge`` is what it answers in place of its own; ``elsewhere`` is another registry to which it sends
-    whoever asks, ``uploads`` one that is to get the blobs. ``heard`` has every login that came, with its path. With a
-    ``certificate`` (PEM, with its key) it speaks TLS.
+    ``challenge`` replaces its own challenge. ``elsewhere`` is a registry to which it redirects requests, ``uploads``
+    one that gets the blobs. ``heard`` has every login that it received, with the path. With a ``certificate`` (PEM with
+    its key) it speaks TLS.
     """
 
     def __init__(self, login: str = "", address: str = "127.0.0.1", certificate: Path | None = None) -> None:
@@ -69,10 +69,10 @@ def running(
 class Handler(http.server.BaseHTTPRequestHandler):
     server: FakeRegistry
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # an answer in one packet: else each waits 40 ms for the other side's acknowledgement
+    wbufsize = -1  # an answer in one packet; otherwise each waits 40 ms for an acknowledgement
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def answer(self, code: int, content: bytes = b"", **headers: str) -> None:
         self.send_response(code)
@@ -82,10 +82,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def log_in(self, wanted: str | None) -> bool:
-        """Whether the login that came is the one that is wanted; if not, that is answered."""
-        said = self.headers.get("Authorization")
-        if not wanted or said == wanted:
+    def log_in(self, required: str | None) -> bool:
+        """Return whether the request has the required login; if not, answer with a challenge."""
+        if not required or self.headers.get("Authorization") == required:
             return True
         own = f'Bearer realm="{self.server.url}/token",service="fake",scope="repository:x:pull,push"'
         challenge = self.server.challenge or (own if self.server.login == "bearer" else 'Basic realm="fake"')
@@ -127,4 +126,4 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, server.blobs[name])
         return self.answer(404, b'{"errors": [{"code": "UNKNOWN"}]}')
 
-    do_GET = do_HEAD = do_POST = do_PUT = handle_any  # noqa: N815  the names are http.server's
+    do_GET = do_HEAD = do_POST = do_PUT = handle_any  # noqa: N815  as http.server calls them

@@ -1,4 +1,4 @@
-"""A way to a registry on which somebody is killed at a chosen point, and who is killed there."""
+"""A proxy to a registry that kills a push at a chosen point of its requests."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.support.images.serving import serving
 
 QUIET_S = 0.1
 FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["images.registry.push"])  # a fork has imported what it needs
+FORKS.set_forkserver_preload(["images.registry.push"])  # so that forks need no imports
 
 
 def _nothing() -> None:
-    """Nobody is killed."""
+    """Kill nothing."""
 
 
 class Points:
-    """Counts what happens on all ways: each request as it comes, and each answer before it is passed on."""
+    """Counts the points of all proxies: each request when it arrives, and each answer before it is forwarded."""
 
     def __init__(self) -> None:
         self.passed = itertools.count()
@@ -38,12 +38,12 @@ class Points:
         self.waiting, self.last, self.lock = 0, 0.0, threading.Lock()
 
     def set(self, at: int, act: Callable[[], None]) -> None:
-        """Do something at a point of those that come now."""
+        """Restart the count, and call ``act`` at point ``at``."""
         self.passed, self.at, self.act = itertools.count(), at, act
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """While a request is answered."""
+        """Count a request as unanswered."""
         with self.lock:
             self.waiting += 1
         try:
@@ -53,9 +53,9 @@ class Points:
                 self.waiting, self.last = self.waiting - 1, time.monotonic()
 
     def settle(self) -> None:
-        """Wait until what was sent has been answered: a registry is not read while it writes a tag or a blob.
+        """Wait until all requests are answered, since the registry may still be writing a tag or a blob.
 
-        A request may be sent and not be read yet, so nothing may have come for QUIET_S.
+        A request may have been sent and not been read yet, so no request may arrive for QUIET_S.
         """
         end = time.monotonic() + 30
         while True:
@@ -71,7 +71,7 @@ class Points:
 
 
 class Way(http.server.ThreadingHTTPServer):
-    """Leads to a registry."""
+    """The proxy to a registry."""
 
     daemon_threads = True
 
@@ -80,12 +80,12 @@ class Way(http.server.ThreadingHTTPServer):
         self.registry, self.points = registry, points
 
     def handle_error(self, *_: object) -> None:
-        """Whoever asked was killed."""
+        """Ignore errors: the client was killed."""
 
 
 @contextmanager
 def way(registry: str, points: Points) -> Iterator[str]:
-    """The address of a way to a registry."""
+    """Run a proxy to a registry; yields its address."""
     with serving(Way(registry, points)) as server:
         yield f"127.0.0.1:{server.server_port}"
 
@@ -96,7 +96,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     wbufsize = -1
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -127,20 +127,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
         registry.close()
 
-    do_GET = do_HEAD = do_POST = do_PATCH = do_PUT = pass_on  # noqa: N815  the names are http.server's
+    do_GET = do_HEAD = do_POST = do_PATCH = do_PUT = pass_on  # noqa: N815  as http.server calls them
 
 
 def _push(engine: Engine, reference: str, repositories: list[str], tags: list[str], notes: Path) -> None:
     os.setpgid(0, 0)
-    setattr(push, "choose", lambda: engine)  # noqa: B010  to ask every client on PATH a hundred times takes a minute
-    wanted = push.Push(local(reference), "1-killed", repositories, tags)
-    uploaded = wanted.upload()
-    wanted.tag(uploaded)
-    wanted.write_digest_files(uploaded, notes)
+    setattr(push, "choose", lambda: engine)  # noqa: B010  running every client on PATH a hundred times takes a minute
+    pushing = push.Push(local(reference), "1-killed", repositories, tags)
+    uploaded = pushing.upload()
+    pushing.tag(uploaded)
+    pushing.write_digest_files(uploaded, notes)
 
 
 def prepared(engine: Engine, reference: str, repositories: list[str], tags: list[str], notes: Path) -> BaseProcess:
-    """A push as `invoke push` makes it, to be started in a process group of its own."""
+    """Return a process that pushes like `invoke push`, in its own process group."""
     return FORKS.Process(target=_push, args=(engine, reference, repositories, tags, notes))
 
 

@@ -1,4 +1,4 @@
-"""A server of the standard library beside a test."""
+"""Runs a server of the standard library in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=socketserver.BaseServer)
 
 @contextmanager
 def serving(server: S, poll_s: float = 0.01) -> Iterator[S]:
-    """Serve in a thread, and close the server in the end; it notices that within ``poll_s``."""
+    """Serve in a thread, and close the server in the end, within ``poll_s``."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": poll_s})
         thread.start()

@@ -1,4 +1,4 @@
-"""verl.cpu in small: its own template on the real Debian base, with packages of a few bytes that pip takes for real."""
+"""A small verl.cpu: its template on the real Debian base, with packages of a few bytes that pip accepts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from images.context import context
 from images.host.process import run
 
 VERSIONS = {"torch": "2.13.0", "verl": "0.9.1", "ray": "2.60.0"}
-# What the template tidies up has to be there. `source-only` has no wheel: its build would take any setuptools, of which
-# the index has a newer one than build-tools.txt names, and notes which network interfaces it sees.
+# The template removes files of these packages, so they must exist. `source-only` has no wheel: its build accepts any
+# setuptools, and the index has a newer one than build-tools.txt names. The build records the network interfaces.
 STUBS = {"verl": "0.9.1", "ray": "2.60.0", "sympy": "1.0", "networkx": "1.0"}
 BACKEND = """
 import setuptools, socket, zipfile
@@ -45,7 +45,7 @@ def small() -> Variant:
 
 
 def lay_out(folder: Path) -> tuple[Path, Path]:
-    """The index's files and the lock; a wheelhouse beside them, below ``folder``."""
+    """Write the index's files, the lock and a wheelhouse below ``folder``; return files and lock."""
     files, wheelhouse, lock = folder / "files", folder / "wheelhouse", folder / "lock.txt"
     for each in (files, wheelhouse):
         each.mkdir()
@@ -57,8 +57,8 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
     torch = stub_wheel.write(wheelhouse, "torch", f"{VERSIONS['torch']}+cpu", module)
     torch.rename(wheelhouse / torch.name.replace("py3-none-any", "cp311-cp311-linux_x86_64"))
     with tarfile.open(files / "source_only-1.0.tar.gz", "w:gz") as archive:
-        told = {"PKG-INFO": "Metadata-Version: 2.1\nName: source-only\nVersion: 1.0\n", "backend.py": BACKEND}
-        for name, text in {**told, "pyproject.toml": PYPROJECT}.items():
+        sources = {"PKG-INFO": "Metadata-Version: 2.1\nName: source-only\nVersion: 1.0\n", "backend.py": BACKEND}
+        for name, text in {**sources, "pyproject.toml": PYPROJECT}.items():
             member = tarfile.TarInfo(f"source_only-1.0/{name}")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
@@ -69,7 +69,7 @@ def lay_out(folder: Path) -> tuple[Path, Path]:
     return files, lock
 
 
-if __name__ == "__main__":  # BUNDLE LOCK TAG: a process of its own, since it runs where there is no network
+if __name__ == "__main__":  # BUNDLE LOCK TAG: run as a script, in a network namespace without network
     bundle, lock, tag = sys.argv[1:]
     request = BuildRequest(small(), [tag], lock=Path(lock), bundle=Bundle.read(Path(bundle)))
     sys.stdout.write(build(request, Site()))

@@ -1,6 +1,6 @@
-"""Sends to a head every line that is none: from strangers, and from one who knows the token. Prints what it cost.
+"""Sends invalid lines to a head, without and with the token, and prints the head's state afterwards as JSON.
 
-Run as a script, by any Python that may run a node.
+Run as a script, with any Python that nodes support.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = ["challenge", "answer", "hello", "resume", "welcome", "refused", "beat",
 
 
 def lines() -> list[bytes]:
-    """Return what a stranger sends first, with its end of line where it has one."""
+    """Return first lines of an unauthenticated peer, most with their end of line."""
     protocols = [
         *(f"{verb} / HTTP/1.1\r\nHost: n1\r\n\r\n".encode() for verb in ("GET", "POST", "CONNECT", "OPTIONS", "PUT")),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
@@ -59,13 +59,13 @@ def lines() -> list[bytes]:
         *({"kind": "answer", "challenge": "a" * 64, "answer": value} for value in VALUES),
         *({"kind": "answer", "challenge": "a" * 64, "answer": value, "session": value} for value in VALUES),
     ]
-    told = [json.dumps(message).encode() for message in shaped]
-    framed = [*(b"%s %s\n" % (mac, body) for mac, body in itertools.product((b"", b"0" * 64), (*bare[-20:], *told)))]
+    encoded = [json.dumps(message).encode() for message in shaped]
+    framed = [*(b"%s %s\n" % (mac, body) for mac, body in itertools.product((b"", b"0" * 64), (*bare[-20:], *encoded)))]
     return [*protocols, *bare, *(body + b"\n" for body in bare), *framed]
 
 
 def messages() -> list[Any]:
-    """Return what one who knows the token says in place of a hello."""
+    """Return messages of an authenticated peer in place of a hello."""
     greeting = {"kind": "hello", **hello(2)}
     wrong: list[Any] = [None, True, 1.5, [], {}, "x"]
     fits = {"node_id": int, "gpus": int, "cpus": int}
@@ -85,30 +85,30 @@ def messages() -> list[Any]:
 
 
 async def send(port: int, data: bytes) -> bytes:
-    """Send it as a stranger; return what came until the head hung up."""
+    """Send data without authentication; return the answer until the head closed the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    said = b""
+    answer = b""
     try:
         writer.write(data)
         await writer.drain()
         writer.write_eof()
-        said = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 10)
     except ConnectionError:
-        pass  # reset, since it did not read all of this
+        pass  # reset: the head did not read all of it
     writer.transport.abort()
-    return said
+    return answer
 
 
-async def pour(port: int) -> None:
-    """Send what is long without an end of line, and keep no copy of it here."""
+async def send_long(port: int) -> None:
+    """Send LONG, which has no end of line, without copying it."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setblocking(False)
-        with suppress(OSError):  # the head hangs up
+        with suppress(OSError):  # the head closes the connection
             await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(connection, LONG), 10)
 
 
-async def say(port: int, message: Any) -> Any:
-    """Say it with the token's proof; return the answer."""
+async def send_authenticated(port: int, message: Any) -> Any:
+    """Authenticate, send a message, and return the answer."""
     channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=STRANGER_LIMIT), 60)
     await prove(channel, TOKEN, head=False)
     channel.send(message)
@@ -121,8 +121,8 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def story() -> dict[str, Any]:
-    """Return what it cost."""
+async def run() -> dict[str, Any]:
+    """Send everything to a head with one worker; return counts before and after."""
     loop = asyncio.get_running_loop()
     mistakes: list[Any] = []
     loop.set_exception_handler(lambda _, context: mistakes.append(str(context)))
@@ -132,17 +132,17 @@ async def story() -> dict[str, Any]:
         answered = []
         for number, part in ((1, lines()), (2, [])):
             for data in part:
-                said = await send(head.port, data)
-                if b"welcome" in said or said.count(b'"answer"'):
+                reply = await send(head.port, data)
+                if b"welcome" in reply or reply.count(b'"answer"'):
                     answered.append(repr(data[:80]))
             session.send("row", row=number)
             head.peers.tell("step", step=number)
         for message in messages():
-            answer = await say(head.port, message)
+            answer = await send_authenticated(head.port, message)
             if answer is None or answer["kind"] != "refused":
                 answered.append(repr(message))
-        # A hundred at once that hold 2 MB each without an end of line: none of it is kept.
-        await asyncio.gather(*(pour(head.port) for _ in range(100)))
+        # A hundred at once with 2 MB each and no end of line: the head keeps none of it.
+        await asyncio.gather(*(send_long(head.port) for _ in range(100)))
         orders = [(await session.receive() or {})["step"] for _ in range(2)]
         await soon(lambda: len(head.rows) == 2)
         await soon(lambda: descriptors() == before)
@@ -151,7 +151,7 @@ async def story() -> dict[str, Any]:
             "lines": len(lines()),
             "proved": len(messages()),
             "descriptors": [before, descriptors()],
-            "beats": len(heartbeat._beats) - 1,  # the worker's own session has one, too
+            "beats": len(heartbeat._beats) - 1,  # without that of the worker's session
             "orders": orders,
             "rows": head.rows,
             "notes": len(head.said("turned away")),
@@ -163,5 +163,5 @@ async def story() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(story())))  # noqa: T201
+    print(json.dumps(asyncio.run(run())))  # noqa: T201
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Another account of a node of the job, which does not know the token. Run as `channel_attacker.py WHAT PORT`."""
+"""Attacks of another account on a node of the job, without the token. Run as `channel_attacker.py ATTACK PORT`."""
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  an account that is nobody may not read the interpreter's folder later
+import encodings.idna  # noqa: F401  the account nobody cannot read the interpreter's folder later
 import os
 import selectors
 import socket
@@ -13,23 +13,23 @@ from contextlib import suppress
 NOBODY = 65534
 
 
-def say(words: str) -> None:
-    print(words, flush=True)  # noqa: T201  the test waits for it
+def report(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  the test waits for it
 
 
 def squat(port: int) -> None:
     """Listen on the port of another account's head."""
     listener = socket.create_server(("", port))
-    say("listens")
+    report("listens")
     listener.accept()
 
 
 def relay(port: int) -> None:
-    """Be the head for a worker that comes too early, and pass all on to the head, but for orders, which are changed."""
+    """Act as the head for a worker that connects too early; forward everything to the head, but change orders."""
     with socket.create_server(("127.0.0.1", port)) as listener:
-        say("listens")
+        report("listens")
         worker, _ = listener.accept()
-    say("has a worker and gives the port back")
+    report("has a worker and gives the port back")
     while True:
         try:
             head = socket.create_connection(("127.0.0.1", port))
@@ -49,7 +49,7 @@ def relay(port: int) -> None:
                 return
             if b'"prepare"' in data:
                 data = data.replace(b"/bin/true", b"/bin/evil")
-                say("changed an order")
+                report("changed an order")
             key.data.sendall(data)
 
 
@@ -61,22 +61,22 @@ def connecting(port: int) -> socket.socket:
 
 
 def flood(port: int) -> None:
-    """Open connections as fast as can be, and close them as fast."""
+    """Open and close connections as fast as possible."""
     opened = 0
     while True:
         with suppress(OSError):
             connecting(port).close()
         opened += 1
         if opened == 100:
-            say("floods")
+            report("floods")
 
 
 def hold(port: int) -> None:
-    """Hold hundreds of connections, and open another for each that the head closes."""
+    """Keep hundreds of connections open, and replace each that the head closes."""
     selector = selectors.DefaultSelector()
     for _ in range(300):
         selector.register(connecting(port), selectors.EVENT_READ)
-    say("holds")
+    report("holds")
     while True:
         for key, _ in selector.select():
             try:

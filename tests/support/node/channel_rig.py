@@ -1,4 +1,4 @@
-"""A head and a worker of the control channel, and a way between them on which anything may happen to their lines."""
+"""A head and a worker of the control channel, and a proxy between them that can change, lose or cut lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def event(message: str) -> dict[str, Any]:
 
 
 class Head:
-    """A head of ``nodes`` nodes that listens, and what it was told."""
+    """A listening head of ``nodes`` nodes, which records events and rows."""
 
     def __init__(self, silence_s: float = 2.0, token: bytes = TOKEN, nodes: int = 3) -> None:
         self.events: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ class Head:
     async def __aexit__(self, *error: object) -> None:
         for peer in self.peers.workers.peers():
             await peer.session.close(0)
-        for _ in range(5):  # asyncio leaves what it accepted just before the server's close to the garbage collector
+        for _ in range(5):  # asyncio never closes connections that it accepted just before the server closed
             await soon(lambda: not self.peers._strangers._here)
             await asyncio.sleep(0.02)
         if self.peers._server is not None:
@@ -60,7 +60,7 @@ class Head:
 
     @classmethod
     async def listening_on(cls, port: int) -> None:
-        """Try to listen there, and nothing more."""
+        """Listen on a port, and stop at once."""
         head = cls()
         head.port = port
         async with head:
@@ -69,8 +69,9 @@ class Head:
     def peer(self, number: int = 1) -> Peer:
         return next(peer for peer in self.peers.workers.peers() if peer.identity.node_id == number)
 
-    def said(self, words: str) -> list[str]:
-        return [told["message"] for told in self.events if words in told["message"]]
+    def said(self, text: str) -> list[str]:
+        """Return the messages of events that contain ``text``."""
+        return [event["message"] for event in self.events if text in event["message"]]
 
 
 async def join(
@@ -89,7 +90,7 @@ async def join(
 
 
 class Way:
-    """A proxy before a port: it passes lines on, may change them, lose all of them for a while, or cut connections."""
+    """A proxy to a port: forwards lines, and may change them, hold them back or cut connections."""
 
     def __init__(self, to: int) -> None:
         self.to = to
@@ -145,12 +146,12 @@ class Way:
 
 
 async def soon(true: Callable[[], bool], timeout_s: float = 8.0) -> None:
-    """Wait until something holds; a test fails where it does not come."""
-    assert await until(true, deadline=Deadline(timeout_s), poll_s=0.01), "it did not come"
+    """Wait until a condition holds; fail at the deadline."""
+    assert await until(true, deadline=Deadline(timeout_s), poll_s=0.01), f"still false after {timeout_s} s"
 
 
 async def lead(port: int) -> None:
-    """Be a head, until killed."""
+    """Run a head until killed."""
     head = Head(2.0)
     head.port = port
     async with head:

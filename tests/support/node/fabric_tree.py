@@ -1,6 +1,6 @@
-"""Unpacks a recorded node from its text form into a tree of /sys that verl_node reads.
+"""Unpacks the recorded network of a node into a tree of /sys that verl_node reads.
 
-A line is a word and its fields:
+A line is a keyword and its fields:
 
     net NAME                            a network interface; `bond NAME MASTER` puts one into a bond
     ip NAME ADDRESS                     as `ip -o addr` prints them, in its order
@@ -9,8 +9,8 @@ A line is a word and its fields:
     gid HCA PORT INDEX v1|v2 NAME ADDRESS
     gpu VENDOR CLASS PCI-PATH
     cxi NAME · file PATH
-    at ADDRESS                          the node's own, by route to the head
-    want NAME [VALUE]                   what has to come of it
+    at ADDRESS                          the node's address, by route to the head
+    want NAME [VALUE]                   an expected variable
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Tree:
 
     def unpack(self, recorded: Path) -> Tree:
         for line in recorded.read_text().splitlines():
-            word, *fields = line.partition("#")[0].split() or [""]
-            if word:
-                verb: Callable[..., None] = getattr(self, f"_{word}")
-                verb(*fields)
+            keyword, *fields = line.partition("#")[0].split() or [""]
+            if keyword:
+                handle: Callable[..., None] = getattr(self, f"_{keyword}")
+                handle(*fields)
         return self
 
     def _net(self, name: str) -> None:

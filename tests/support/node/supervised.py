@@ -1,4 +1,4 @@
-"""Supervisors as they are, several on this machine at 127.0.0.2, .3 …, with Ray, driver and training replaced."""
+"""Real supervisors of several nodes on this machine at 127.0.0.2, .3 …, with stand-ins for Ray, driver and training."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ overrides: {trainer.save_freq: 1}
 
 
 class Job:
-    """A job of ``nodes`` nodes, n0, n1 …, in a folder of its own."""
+    """A job of ``nodes`` nodes, n0, n1 …, in ``folder``."""
 
     def __init__(self, folder: Path, nodes: int, python: Path = Path(sys.executable), ray: str = "2.60.0") -> None:
         self.folder = folder
         self.run_dir = folder / "run"
-        self.ray_dir = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets lie in it
+        self.ray_dir = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets are in it
         self.nodes = nodes
         self.python = str(python)
         self.first_port = free_ports(400)
@@ -51,7 +51,7 @@ class Job:
         self.run_dir.mkdir()
 
     def environ(self, node: int) -> dict[str, str]:
-        """Return what launch.sh and node.sh would give to this node."""
+        """Return the environment that launch.sh and node.sh give to this node."""
         first = self.first_port
         block = first + 100 + 100 * node
         return {
@@ -84,7 +84,7 @@ class Job:
         }
 
     def start(self, *nodes: int, arguments: Sequence[str] = (), **changes: str) -> None:
-        """Start these nodes (without any named: all), each with the changes to its environment."""
+        """Start these nodes, by default all, with changes to their environment."""
         for node in nodes or range(self.nodes):
             lease = self.folder / f"lease{node}"
             os.mkfifo(lease)
@@ -98,20 +98,20 @@ class Job:
                 )
 
     def apart(self) -> list[str]:
-        """Return the words that give a node a Ray folder of its own at one path, as its container would."""
+        """Return the command that mounts a separate Ray folder for a node at the same path, as a container does."""
         as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
         mount_and_become = 'mount -t tmpfs node "$0" && exec "$@"'
         return ["unshare", "--mount", *as_root, "sh", "-c", mount_and_become, str(self.ray_dir)]
 
     def end(self, node: int, timeout_s: float = END_S) -> int:
-        """Wait for the end of this node; return its exit code."""
+        """Wait until this node has ended; return its exit code."""
         return self.processes[node].wait(timeout_s)
 
     def output(self, node: int) -> str:
         return (self.folder / f"output{node}").read_text()
 
     def until(self, node: int, text: str) -> None:
-        """Wait until a node said something that the pattern finds."""
+        """Wait until the output of a node matches a pattern."""
         end = time.monotonic() + END_S
         while not re.search(text, self.output(node), re.MULTILINE):
             assert time.monotonic() < end, self.output(node)
@@ -126,7 +126,7 @@ class Job:
         return dict(json.loads((self.run_dir / "result.json").read_text()))
 
     def left(self) -> list[str]:
-        """Return the processes of this job that still live, but for the supervisors' own zombies."""
+        """Return the running processes of this job; zombies are not included."""
         found = []
         for environ in Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -148,7 +148,7 @@ class Job:
 
 
 def free_ports(count: int) -> int:
-    """Return the first of ``count`` ports below the ephemeral range that nobody listens on just now."""
+    """Return the first of ``count`` ports below the ephemeral range, of which the first is free."""
     start = 10000 + os.getpid() % 20 * count
     for first in range(start, 32000, count):
         with socket.socket() as probe:

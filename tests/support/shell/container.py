@@ -1,4 +1,4 @@
-"""Containers as the fake engines play them, and what they were started with."""
+"""Scripts that the fake engines run as containers, and arguments of `docker run`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STAYS = (
     'echo $$ > "$FAKE/container.pid"; trap "exit 143" TERM; while :; do read -t 0.1 < /dev/null || sleep 0.1; done\n'
 )
 STAYS_DEAF = STAYS.replace("exit 143", "")
-TMP = "/tmp"  # noqa: S108  the container's own
+TMP = "/tmp"  # noqa: S108  in the container
 
 
 @contextmanager
-def running(rig: Rig, container: str = STAYS, **more: str) -> Iterator[subprocess.Popen[str]]:
-    """node.sh with its container at work."""
+def running(rig: Rig, container: str = STAYS, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    """Start node.sh, and wait until its container runs."""
     rig.fake("container", container)
-    with rig.start_node(**more) as node:
+    with rig.start_node(**changes) as node:
         wait_for(rig.root / "fake" / "container.pid")
         yield node
 
@@ -32,16 +32,16 @@ def terminate(node: subprocess.Popen[str]) -> None:
 
 
 def values(argv: list[str], flag: str) -> list[str]:
-    return [argv[index + 1] for index, word in enumerate(argv) if word == flag]
+    return [argv[index + 1] for index, argument in enumerate(argv) if argument == flag]
 
 
 def mounted(argv: list[str]) -> dict[str, tuple[str, str]]:
-    """Target → source, and the rest of the mount's words."""
-    found = {}
+    """Parse --mount flags: target to source and options."""
+    mounts = {}
     for mount in values(argv, "--mount"):
-        words = dict(word.strip('"').partition("=")[::2] for word in mount.split(","))
-        found[words["target"]] = (
-            words.get("source", ""),
-            ",".join(key for key in words if key in {"readonly", "tmpfs"}),
+        fields = dict(field.strip('"').partition("=")[::2] for field in mount.split(","))
+        mounts[fields["target"]] = (
+            fields.get("source", ""),
+            ",".join(key for key in fields if key in {"readonly", "tmpfs"}),
         )
-    return found
+    return mounts

@@ -1,4 +1,4 @@
-"""A machine whose commands are fakes, for ./run."""
+"""A machine with fakes for most commands, to test ./run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.paths import CHECKOUT
 
-# What run itself calls; everything else on PATH is a fake, so the machine's own docker is never seen.
+# Commands of ./run itself; everything else on PATH is a fake, so that the machine's docker is never used.
 REAL = ("bash", "cat", "chmod", "dirname", "mkdir", "rm", "setsid", "sleep", "tail", "touch")
 
 
@@ -19,7 +19,7 @@ FAKES = {
     "id": "[[ $1 == -u ]] && echo ${FAKE_UID:-0} || echo tester",
     "apt-get": 'echo "apt-get $*" >> "$FAKE_LOG"; [[ $* != *install* ]] || touch "$FAKE_STATE/installed"',
     "apt-cache": '[[ " docker.io docker-compose debootstrap python3-venv debian-archive-keyring " == *" $2 "* ]]',
-    # Makes environments whose python logs what pip and invoke are asked for.
+    # Makes environments whose python logs the arguments of pip and invoke.
     "python3": """case "$*" in
     *ensurepip*) exit 0 ;;
     --version) echo Python 3.11.2 ;;
@@ -45,7 +45,7 @@ echo "$*" >> "$FAKE_LOG"
 
 
 def docker(version: str, *, buildx: bool) -> str:
-    """A docker client of this version; an engine answers it while the file `up` is there."""
+    """Return a docker client of this version, whose engine runs while the file `up` exists."""
     return f"""case "$*" in
     --version) echo "Docker version {version}, build abc" ;;
     "buildx version") {"exit 0" if buildx else "exit 1"} ;;
@@ -56,7 +56,7 @@ esac"""
 
 
 class Machine:
-    """A checkout in a folder with a space in its name, and a PATH of fakes."""
+    """A checkout in a folder whose name has a space, and a PATH of fakes."""
 
     def __init__(self, folder: Path) -> None:
         self.checkout = folder / "my checkout"
@@ -96,9 +96,9 @@ class Machine:
     def environment(self, **extra: str) -> dict[str, str]:
         return {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "FAKE_STATE": str(self.state), **extra}
 
-    def run(self, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [self.checkout / "run", *words],
+            [self.checkout / "run", *arguments],
             env=self.environment(**extra),
             capture_output=True,
             text=True,
@@ -109,6 +109,6 @@ class Machine:
         )
 
     def did(self, word: str) -> list[str]:
-        """What was called, among the lines that begin with ``word``."""
+        """Return the logged calls that start with ``word``."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(word)]

@@ -1,4 +1,4 @@
-"""Processes that a script under test started."""
+"""State of processes that a script under test has started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def lives(pid: int) -> bool:
-    """Whether a process is there and no zombie; one that was just killed may take a moment."""
+    """Whether a process runs and is no zombie; waits up to a second for one that was just killed."""
     deadline = time.monotonic() + 1
     while time.monotonic() < deadline:
         try:

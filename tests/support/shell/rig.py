@@ -1,4 +1,4 @@
-"""A node without Slurm or Docker: launch.sh and node.sh run for real, on a PATH of fakes and of what they may use."""
+"""Runs the real launch.sh and node.sh without Slurm or Docker: PATH has fakes and the allowed tools only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from tests.support.paths import CHECKOUT, FAKES, RECORDED
 
 SCONTROL = RECORDED / "scontrol"
-SECRET = "hf_a-known-secret"  # noqa: S105  stands in for one
+SECRET = "hf_a-known-secret"  # noqa: S105  no real secret
 
-# What a compute node is asked for: bash, coreutils, util-linux, and getent, which comes with the C library.
+# The required tools of a compute node: bash, coreutils, util-linux, and getent of the C library.
 COREUTILS = (
     "cat chmod cp date dirname env id ln ls mkdir mkfifo mktemp mv nproc od paste printf readlink realpath rm rmdir "
     "sha256sum sleep sort"
@@ -25,7 +25,7 @@ TOOLS = f"bash flock getent setpriv stat tail tee timeout touch tr uniq {COREUTI
 
 @dataclass
 class Rig:
-    """Folders of one test, and the environment that Slurm would give."""
+    """Folders of one test, and the environment that Slurm sets."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -78,24 +78,24 @@ class Rig:
         return (self.root / "fake" / name).read_text()
 
     def record(self, name: str, command: str) -> None:
-        """Let scontrol give a recorded job, with ``command`` in the place of the path that it had.
+        """Let scontrol show a recorded job, with ``command`` as its script.
 
-        The records were taken after the jobs had ended; while one without a limit runs, its end is unknown.
+        The records were taken after the jobs had ended; EndTime of a running job without a limit is Unknown.
         """
         record = re.sub("(?m)^   Command=.*$", lambda _: f"   Command={command}", recorded(name))
         self.fake("job", re.sub(r"EndTime=\S+", "EndTime=Unknown", record))
 
     def container(self, verdict: str, before: str = "") -> str:
-        """A container that does ``before`` and leaves a verdict."""
+        """Return the script of a container that runs ``before`` and writes a verdict."""
         text = "\n".join([verdict, "origin=self", "stage=train", "host=n1", "cause=as the test says", "fix="])
         code = verdict.partition("=")[2]
         return f"{before}\nprintf '{text}\n' > \"$FOLDER/out/verdict\"\nexit {code}\n"
 
-    def launch(self, *words: str, script: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-        return self.run("bash", str(script or CHECKOUT / "slurm" / "launch.sh"), *words, **more)
+    def launch(self, *arguments: str, script: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.run("bash", str(script or CHECKOUT / "slurm" / "launch.sh"), *arguments, **changes)
 
-    def of_the_step(self, node_id: int = 0, /, **more: str) -> dict[str, str]:
-        """The environment of node.sh: launch.sh's, then that of the task."""
+    def of_the_step(self, node_id: int = 0, /, **changes: str) -> dict[str, str]:
+        """Return the environment of node.sh: that of launch.sh, then that of the task."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         own = {
             "SLURM_NODEID": str(node_id),
@@ -120,32 +120,32 @@ class Rig:
             "VERLJOB_TOKEN": "f" * 64,
             "VERLJOB_STALL_S": "8",
         }
-        return {**self.environment, **own, **more}
+        return {**self.environment, **own, **changes}
 
-    def node(self, node_id: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.of_the_step(node_id, **more))
+    def node(self, node_id: int = 0, **changes: str) -> subprocess.CompletedProcess[str]:
+        return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.of_the_step(node_id, **changes))
 
-    def start_node(self, **more: str) -> subprocess.Popen[str]:
-        environment = self.of_the_step(**more)
+    def start_node(self, **changes: str) -> subprocess.Popen[str]:
+        environment = self.of_the_step(**changes)
         return subprocess.Popen(
             ["bash", f"{environment['VERLJOB_HOME']}/slurm/node.sh"], env=environment, cwd=self.work,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
-    def source(self, libraries: str, script: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run ``script`` in a shell that has read these libraries of slurm/lib."""
+    def source(self, libraries: str, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run ``script`` in a shell that has sourced these libraries of slurm/lib."""
         lines = [f'source "$VERLJOB_HOME/slurm/lib/{name}.sh"' for name in libraries.split()]
         text = "\n".join(["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, script])
-        return self.run("bash", "-c", text, **{"VERLJOB_HOME": str(CHECKOUT), **more})
+        return self.run("bash", "-c", text, **{"VERLJOB_HOME": str(CHECKOUT), **changes})
 
-    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in {**self.environment, **more}.items() if value != "<unset>"}
+    def run(self, *argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in {**self.environment, **changes}.items() if value != "<unset>"}
         return subprocess.run(
-            words, env=environment, cwd=self.work, capture_output=True, text=True, check=False, timeout=30
+            argv, env=environment, cwd=self.work, capture_output=True, text=True, check=False, timeout=30
         )
 
     def docker_run(self) -> list[str]:
-        """The words of the last `docker run`."""
+        """Return the arguments of the last `docker run`."""
         calls = [call.splitlines() for call in self.faked("docker.argv").split("\n\n")]
         return next(call for call in reversed(calls) if call[:1] == ["run"])
 
@@ -155,7 +155,7 @@ class Rig:
 
 
 def recorded(name: str) -> str:
-    """`scontrol show job` of Slurm 22.05 for a job submitted in the way that ``name`` says."""
+    """Return `scontrol show job` of Slurm 22.05 for a job whose script was given as ``name`` describes."""
     return (SCONTROL / f"job-{name}.txt").read_text()
 
 
@@ -164,5 +164,5 @@ def mode(path: Path) -> int:
 
 
 def left(rig: Rig) -> list[str]:
-    """What is still in the node-local folder and in that of the port locks."""
+    """List the files that are left in the node-local folder and in the folder of port locks."""
     return [path.name for path in rig.root.glob("[lp]o*/*") if path.name != "guard"]

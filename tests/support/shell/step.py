@@ -1,4 +1,4 @@
-"""The step of launch.sh, played by a fake srun: which verdicts its nodes leave, and what comes of them."""
+"""Scripts that the fake srun runs as the step of launch.sh: verdicts of its nodes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ FOREVER = "while :; do sleep 0.1; done\n"
 
 
 def leaves(*verdicts: tuple[int, str]) -> str:
-    """A step whose nodes leave these verdicts: node number and the verdict's words."""
+    """Return a step whose nodes send these verdicts: node number and fields."""
     return "\n".join(
-        f"{{ printf 'verljob-verdict\\t{node_id}-n{node_id + 1}'; printf '\\t%s' {words}; echo; }} >&2"
-        for node_id, words in verdicts
+        f"{{ printf 'verljob-verdict\\t{node_id}-n{node_id + 1}'; printf '\\t%s' {fields}; echo; }} >&2"
+        for node_id, fields in verdicts
     )
 
 

@@ -1,4 +1,4 @@
-"""The index of the cold bench has what it serves under the names that pip asks for."""
+"""The package index of the cold-build benchmark serves files under the names that pip requests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.images.index_server import IndexServer, package_name, serving
 from images.catalog.catalog import Catalog
 from images.pins import locks
-from tests.support.images import services
 
 FILES = {
     "antlr4-python3-runtime": "antlr4-python3-runtime-4.9.3.tar.gz",  # as PyPI has it, with hyphens
@@ -21,21 +21,20 @@ FILES = {
 
 
 @pytest.mark.parametrize(("name", "file"), FILES.items())
-def test_a_file_is_that_of_its_package(name: str, file: str) -> None:
-    assert services.Handler.of(file) == name
+def test_package_name_of_a_file_is_normalized(name: str, file: str) -> None:
+    assert package_name(file) == name
 
 
-def test_a_locks_only_source_archive_is_one_of_them() -> None:
+def test_lock_of_verl_cpu_has_a_source_archive_with_hyphens() -> None:
     assert "antlr4-python3-runtime" in locks.locked(Catalog.read().find("cpu"))
 
 
 def test_pip_finds_a_source_archive_with_hyphens_in_its_name(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / FILES["antlr4-python3-runtime"]).touch()
-    passwords = {"index": "secret", "apt": "", "proxy": ""}
-    with services.running("127.0.0.1", tmp_path / "files", tmp_path, "robot", passwords) as server:
-        index = f"http://robot:secret@{server.host}/simple"
+    with serving(IndexServer("127.0.0.1", tmp_path / "files", tmp_path)) as server:
+        index = f"http://{server.host}/simple"
         argv = [sys.executable, "-m", "pip", "index", "versions", "antlr4-python3-runtime", "--index-url", index]
-        said = subprocess.run(argv, capture_output=True, text=True, check=False)
+        pip = subprocess.run(argv, capture_output=True, text=True, check=False)
 
-    assert "antlr4-python3-runtime (4.9.3)" in said.stdout, said.stderr
+    assert "antlr4-python3-runtime (4.9.3)" in pip.stdout, pip.stderr

@@ -1,4 +1,4 @@
-"""bench/launch/standin_ray.py replaces Ray for verl_node's own driver, takes its time, and fails on request."""
+"""bench/launch/standin_ray.py replaces Ray for verl_node's driver, with the configured times and failures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @contextmanager
-def ray(environ: dict[str, str], *words: str, host: str = "n1") -> Iterator[subprocess.Popen[bytes]]:
-    argv = [sys.executable, "-m", "ray", "start", *words, "--num-cpus=1", "--num-gpus", "2", "--block"]
+def ray(environ: dict[str, str], *flags: str, host: str = "n1") -> Iterator[subprocess.Popen[bytes]]:
+    argv = [sys.executable, "-m", "ray", "start", *flags, "--num-cpus=1", "--num-gpus", "2", "--block"]
     with subprocess.Popen(argv, env={**environ, "SLURMD_NODENAME": host}, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -36,7 +36,7 @@ def ray(environ: dict[str, str], *words: str, host: str = "n1") -> Iterator[subp
             process.terminate()
 
 
-def test_the_driver_sees_the_cluster_when_rays_times_are_over(environ: dict[str, str]) -> None:
+def test_the_driver_sees_the_cluster_after_the_configured_times(environ: dict[str, str]) -> None:
     gcs = f"127.0.0.2:{free_ports(1)}"
     began = time.monotonic()
     late = {**environ, "STANDIN_RAY_DELAY": "n2=1"}
@@ -44,14 +44,14 @@ def test_the_driver_sees_the_cluster_when_rays_times_are_over(environ: dict[str,
     with ray(environ, *head), ray(late, f"--address={gcs}", "--node-ip-address=127.0.0.3", host="n2"):
         order = json.dumps({"gcs": gcs, "nodes": ["127.0.0.2", "127.0.0.3"], "gpus": 2})
         argv = [sys.executable, "-m", "verl_node.ray_node.driver_main"]
-        said = subprocess.run(argv, env=environ, input=order, capture_output=True, text=True, check=True, timeout=20)
-    whole, tasks = (json.loads(line) for line in said.stdout.splitlines()[-2:])
+        driver = subprocess.run(argv, env=environ, input=order, capture_output=True, text=True, check=True, timeout=20)
+    whole, tasks = (json.loads(line) for line in driver.stdout.splitlines()[-2:])
 
     assert sorted(node["address"] for node in whole["nodes"]) == ["127.0.0.2", "127.0.0.3"]
     assert [task["masks"] for task in tasks["nodes"]] == [{"CUDA_VISIBLE_DEVICES": "0,1"}] * 2
     assert time.monotonic() - began > 1.3
 
 
-def test_a_node_fails_on_ask(environ: dict[str, str]) -> None:
+def test_a_node_fails_if_configured(environ: dict[str, str]) -> None:
     with ray({**environ, "STANDIN_RAY_FAIL": "n2"}, "--address=127.0.0.2:1", host="n2") as process:
         assert process.wait(20) == 1

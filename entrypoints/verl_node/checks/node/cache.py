@@ -1,4 +1,4 @@
-"""Hugging Face's cache: one place, writable, with locks that work and room for a model."""
+"""Hugging Face's cache: one folder, writable, with working locks and room for a model."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from verl_node.settings.settings import Settings
 
 MOUNTS = Path("/proc/self/mountinfo")
 _MEMORY = ("tmpfs", "ramfs")
-# Families whose models the hub hands out to accounts that accepted their terms.
+# Model families that the hub gives only to accounts that accepted their terms.
 _GATED = ("meta-llama/", "google/gemma-", "mistralai/", "CohereForAI/", "CohereLabs/", "bigcode/starcoder")
-_LIMIT_S = 10.0  # of a network file system that is slow
+_LIMIT_S = 10.0  # a network file system may be slow
 
 
 def home(settings: Settings) -> Path:
-    """Return HF_HOME as the libraries see it."""
+    """Return HF_HOME, with the libraries' default."""
     return Path(settings.environ.get("HF_HOME", "") or settings.home / ".cache" / "huggingface")
 
 
 @check("hf-cache")
 def cache_is_one_place(settings: Settings, gpus: int) -> Result:
-    """TRANSFORMERS_CACHE and HF_HUB_CACHE are HF_HOME/hub: with another value models are fetched twice."""
+    """TRANSFORMERS_CACHE and HF_HUB_CACHE are HF_HOME/hub, so models are downloaded once."""
     hub = home(settings) / "hub"
     for name in ("TRANSFORMERS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         given = settings.environ.get(name, "")
         if given and os.path.realpath(given) != os.path.realpath(hub):
             return Result(
                 "warn",
-                f"{name} is {given}, and HF_HOME {hub.parent}: each library looks into its own.",
+                f"{name} is {given} and HF_HOME is {hub.parent}: the libraries use different caches.",
                 f"Unset {name}, or set it to {hub}.",
                 str(hub),
             )
@@ -43,8 +43,8 @@ def cache_is_one_place(settings: Settings, gpus: int) -> Result:
 
 @check("hf-cache", limit_s=_LIMIT_S)
 def cache_is_writable(settings: Settings, gpus: int) -> Result:
-    """HF_HOME, its hub folder, its locks and the job's model belong to, or can be written by, this account."""
-    for folder in (home(settings), *_inside(settings)):
+    """This account owns or can write HF_HOME, its hub folder, its locks and the job's model."""
+    for folder in (home(settings), *_subfolders(settings)):
         if folder.is_dir() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             owner = folder.stat().st_uid
             return Result(
@@ -58,10 +58,10 @@ def cache_is_writable(settings: Settings, gpus: int) -> Result:
 
 @check("hf-cache", limit_s=_LIMIT_S)
 def cache_has_locks(settings: Settings, gpus: int) -> Result:
-    """flock works in HF_HOME: huggingface_hub locks each file that it fetches; some Lustre and NFS mounts cannot."""
-    folder = next((place for place in (home(settings), *home(settings).parents) if place.is_dir()), Path("/"))
+    """flock works in HF_HOME, for downloads; some Lustre and NFS mounts do not support it."""
+    folder = next((path for path in (home(settings), *home(settings).parents) if path.is_dir()), Path("/"))
     if not os.access(folder, os.W_OK):
-        return OK  # the others tell
+        return OK  # cache_is_writable reports it
     with tempfile.TemporaryFile(dir=folder) as probe:
         try:
             fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,13 +77,13 @@ def cache_has_locks(settings: Settings, gpus: int) -> Result:
 
 @check("hf-cache", severity="warn", limit_s=_LIMIT_S)
 def cache_is_kept(settings: Settings, gpus: int) -> Result:
-    """HF_HOME lies on a disk that outlives the container, which has room."""
+    """HF_HOME is on a disk that outlives the container."""
     folder = home(settings)
     target, kind = _mount(folder)
     if (kind in _MEMORY or (kind == "overlay" and target == "/")) and not settings.by_hand:
         return Result(
             "warn",
-            f"HF_HOME {folder} is on {kind} ({target}), which goes with the container or the node.",
+            f"HF_HOME {folder} is on {kind} ({target}), which is lost with the container or at a reboot.",
             "Set HF_HOME to a folder on a file system that all nodes share.",
             "a disk",
         )
@@ -92,44 +92,44 @@ def cache_is_kept(settings: Settings, gpus: int) -> Result:
 
 @check("hf-cache", threshold=16.0, severity="warn", limit_s=_LIMIT_S)
 def cache_has_room(settings: Settings, gpus: int, least_gib: float) -> Result:
-    """HF_HOME has room and inodes for a model, unless the model is a folder of its own."""
-    told = "" if settings.model.startswith("/") else folders.full(home(settings), least_gib)
-    if not told:
+    """HF_HOME has space and inodes for a model, unless the model is a path."""
+    shortage = "" if settings.model.startswith("/") else folders.shortage(home(settings), least_gib)
+    if not shortage:
         return OK
-    return Result("warn", told, "Set HF_HOME to a folder on a disk with room.", f"{least_gib:g} GiB")
+    return Result("warn", shortage, "Set HF_HOME to a folder on a disk with enough space.", f"{least_gib:g} GiB")
 
 
 @check("hf-cache", severity="warn")
 def gated_model_has_a_token(settings: Settings, gpus: int) -> Result:
-    """A model that the hub gates is in the cache, or there is a token to fetch it with."""
+    """A model that is gated on the hub is in the cache, or a token is set to download it."""
     model, environ = settings.model, settings.environ
-    if not model.startswith(_GATED) or _copy(settings).is_dir():
+    if not model.startswith(_GATED) or _cached_model(settings).is_dir():
         return OK
     files = [environ.get("HF_TOKEN_PATH", ""), str(home(settings) / "token")]
     if environ.get("HF_TOKEN") or any(file and os.access(file, os.R_OK) for file in files):
         return OK
     return Result(
         "warn",
-        f"{model} is gated on the hub, not in {home(settings)}, and there is no token.",
+        f"{model} is gated on the hub, not in {home(settings)}, and no token is set.",
         "Accept its terms on the hub and export HF_TOKEN before sbatch.",
         "HF_TOKEN",
     )
 
 
-def _inside(settings: Settings) -> Iterator[Path]:
+def _subfolders(settings: Settings) -> Iterator[Path]:
     hub = home(settings) / "hub"
     yield from (hub, hub / ".locks", home(settings) / "datasets")
     if settings.model and not settings.model.startswith(("/", "demo:")):
-        copy = _copy(settings)
-        yield from (copy, hub / ".locks" / copy.name)
+        cached = _cached_model(settings)
+        yield from (cached, hub / ".locks" / cached.name)
 
 
-def _copy(settings: Settings) -> Path:
+def _cached_model(settings: Settings) -> Path:
     return home(settings) / "hub" / f"models--{settings.model.replace('/', '--')}"
 
 
 def _mount(folder: Path) -> tuple[str, str]:
-    """Return the mount point that a folder lies under and its kind of file system (proc_pid_mountinfo(5))."""
+    """Return the mount point of a folder and its file system type (proc_pid_mountinfo(5))."""
     real = os.path.realpath(folder)
     best = ("", "unknown")
     for line in filter(None, MOUNTS.read_text().split("\n")):

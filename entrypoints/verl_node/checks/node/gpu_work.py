@@ -3,90 +3,122 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from typing import IO, Any
 
 from verl_node.checks import child
 from verl_node.checks.check import check
-from verl_node.checks.node import gpus as job_gpus
-from verl_node.checks.node import peaks
+from verl_node.checks.node import gpus as gpu_checks
 from verl_node.checks.result import IDLE, Result
-from verl_node.gpu import platforms, status
+from verl_node.gpu import status
 from verl_node.settings.settings import Settings
 
-LIMIT_S = 85.0  # two of them are within the three minutes of a deep visit
-_OF_PEAK = 0.6  # a product of this size reaches 0.87 to 0.90 of it on an H200 (docs/benchmarks.md)
-_FIX = "Exclude the node, and have the GPU looked at: sbatch --exclude."
+LIMIT_S = 85.0  # two of them fit into the three minutes of a deep run
+_OF_PEAK = 0.6  # a product of this size reaches 0.87 to 0.90 of the peak on an H200 (docs/benchmarks.md)
+_FIX = "Exclude the node (sbatch --exclude), and have the GPU examined."
+# Dense bfloat16, TFLOP/s: NVIDIA's data sheets of the H200, H100 and A100 (half of the figure "with sparsity"), of the
+# HGX B200 (36 PFLOP/s for eight with sparsity); AMD's of the MI325X, MI300X and MI250X (of one of its two dies).
+_PEAK_TFLOPS = {
+    "B200": 2250.0,
+    "H200": 989.0,
+    "H100 PCIe": 756.0,
+    "H100 NVL": 835.0,
+    "H100": 989.0,
+    "A100": 312.0,
+    "MI325X": 1307.0,
+    "MI300X": 1307.0,
+    "MI250X": 191.5,
+}
+# GB/s of one NVLink in one direction: 900 GB/s in both for the 18 of an H100 or H200, 1800 for the 18 of a B200.
+_LINK_GBPS, _LINK_GBPS_BLACKWELL = 25.0, 50.0
 
 
 @check("slurm-container", limit_s=LIMIT_S, threshold=0.8, deep=True)
 def gpus_compute_alike(settings: Settings, gpus: int, least: float) -> Result:
-    """Every GPU multiplies matrices rightly, and none is much slower than the fastest of the node, or than its kind."""
-    if not platforms.find(settings.platform).devices or gpus == 0:
+    """Every GPU multiplies matrices correctly, near the speed of the fastest one and of its model."""
+    if not gpu_checks.job_has_gpus(settings, gpus):
         return IDLE
-    told = _probe("compute")
-    if isinstance(told, str):
-        return Result("fail", told, _FIX, "a matrix product on each GPU")
-    wrong = [number for number, right in enumerate(told["right"]) if not right]
+    figures = _benchmark("compute")
+    if isinstance(figures, str):
+        return Result("fail", figures, _FIX, "a matrix product on each GPU")
+    wrong = [number for number, right in enumerate(figures["right"]) if not right]
     if wrong:
-        return Result("fail", f"GPU {', '.join(map(str, wrong))} computed a wrong product.", _FIX, "the right one")
-    fastest = max(told["tflops"], default=0.0)
-    slow = [number for number, tflops in enumerate(told["tflops"]) if tflops < least * fastest]
-    peak = peaks.tflops(_model(settings, gpus))
-    seen = f"TFLOP/s of each GPU: {', '.join(map(str, told['tflops']))}{f', at most {peak:g}' if peak else ''}."
+        seen = f"GPU {', '.join(map(str, wrong))} computed a wrong product."
+        return Result("fail", seen, _FIX, "the correct product")
+    fastest = max(figures["tflops"], default=0.0)
+    slow = [number for number, tflops in enumerate(figures["tflops"]) if tflops < least * fastest]
+    peak = peak_tflops(_gpu_model(settings, gpus))
+    seen = f"TFLOP/s of each GPU: {', '.join(map(str, figures['tflops']))}{f', at most {peak:g}' if peak else ''}."
     if peak and fastest < _OF_PEAK * peak:
-        return Result("fail", seen, _FIX, f"{_OF_PEAK:g} of what such a GPU can do")
+        return Result("fail", seen, _FIX, f"{_OF_PEAK:g} of this model's peak")
     return Result("fail", seen, _FIX, f"{least:g} of the fastest") if slow else Result("ok", seen)
 
 
 @check("nccl", limit_s=LIMIT_S, threshold=0.4, deep=True)
 def gpus_sum_together(settings: Settings, gpus: int, least: float) -> Result:
-    """NCCL or RCCL sums a tensor over all GPUs of the node, rightly, and as fast as their NVLink lets it."""
-    if not platforms.find(settings.platform).devices or gpus < 2:
+    """NCCL or RCCL sums a tensor over all GPUs correctly, at the speed of their NVLink."""
+    if not gpu_checks.job_has_gpus(settings, gpus) or gpus < 2:
         return IDLE
-    told = _probe("reduce")
-    if isinstance(told, str):
-        return Result("fail", told, "Run it again with NCCL_DEBUG=INFO; shm, memlock and the driver are its needs.")
-    link = _link(settings, gpus)
+    figures = _benchmark("reduce")
+    if isinstance(figures, str):
+        return Result("fail", figures, "Run it again with NCCL_DEBUG=INFO; it needs shm, memlock and the driver.")
+    link = _link_gbps(settings, gpus)
     limit = f", NVLink has {link:g}" if link else ""
-    seen = f"all-reduce of 256 MiB over {gpus} GPUs: {told['gbps']} GB/s on the bus{limit}."
-    if not told["right"]:
-        return Result("fail", f"The sum was wrong; {seen}", _FIX, "the right sum")
-    if link and told["gbps"] < least * link:
-        fix = "Look at `nvidia-smi nvlink --status`, the fabric manager and NCCL_P2P_DISABLE; exclude the node."
+    seen = f"all-reduce of 256 MiB over {gpus} GPUs: {figures['gbps']} GB/s on the bus{limit}."
+    if not figures["right"]:
+        return Result("fail", f"The sum was wrong; {seen}", _FIX, "the correct sum")
+    if link and figures["gbps"] < least * link:
+        fix = "Check `nvidia-smi nvlink --status`, the fabric manager and NCCL_P2P_DISABLE; exclude the node."
         return Result("fail", seen, fix, f"{least:g} of the link")
     return Result("ok", seen)
 
 
-def _model(settings: Settings, gpus: int) -> str:
-    """Return the name of the job's first GPU, empty where the driver does not answer: another check says that."""
+def _gpu_model(settings: Settings, gpus: int) -> str:
+    """Return the model of the job's first GPU, empty if the driver does not answer."""
     try:
-        return next((gpu.model for gpu in job_gpus.look(settings, gpus)), "")
+        return next((gpu.model for gpu in gpu_checks.job_gpus(settings, gpus)), "")
     except status.NoAnswer:
         return ""
 
 
-def _link(settings: Settings, gpus: int) -> float | None:
+def _link_gbps(settings: Settings, gpus: int) -> float | None:
     if settings.platform != "cuda":
         return None
     try:
-        return peaks.nvlink_gbps(status.ask(status.TOPOLOGY, job_gpus.TIMEOUT_S), _model(settings, gpus))
+        return nvlink_gbps(status.run_tool(status.TOPOLOGY, gpu_checks.TIMEOUT_S), _gpu_model(settings, gpus))
     except status.NoAnswer:
         return None
 
 
-def _probe(word: str) -> dict[str, Any] | str:
-    """Return what the probe found, or in words why it did not."""
+def peak_tflops(model: str) -> float | None:
+    """Return the peak rate of a GPU model; None for an unknown one."""
+    return next((peak for name, peak in _PEAK_TFLOPS.items() if name in model), None)
+
+
+def nvlink_gbps(topology: str, model: str) -> float | None:
+    """Return the bandwidth of the slowest pair in `nvidia-smi topo -m`; None without NVLink."""
+    rows = [line.split() for line in re.sub(r"\x1b\[\d*m", "", topology).splitlines()]
+    gpus = [row[1:] for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and "X" in row]
+    pairs = [link for row in gpus for link in row[: len(gpus)] if link != "X"]
+    links = [int(link[2:]) for link in pairs if re.fullmatch(r"NV\d+", link)]
+    if not pairs or len(links) < len(pairs):
+        return None
+    return min(links) * (_LINK_GBPS_BLACKWELL if "B200" in model else _LINK_GBPS)
+
+
+def _benchmark(operation: str) -> dict[str, Any] | str:
+    """Return the figures of verl_node.gpu.benchmark, or the reason for its failure."""
     limit_s = LIMIT_S - 5
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        code = child.run(["verl_node.gpu.benchmark", word], limit_s=limit_s, stdout=stdout, stderr=stderr)
-        told, said = (_lines(file) for file in (stdout, stderr))
+        code = child.run(["verl_node.gpu.benchmark", operation], limit_s=limit_s, stdout=stdout, stderr=stderr)
+        output, errors = (_lines(file) for file in (stdout, stderr))
     if code is None:
         return f"It took longer than {limit_s:.0f} s."
-    if code == 0 and told:
-        found: dict[str, Any] = json.loads(told[-1])
-        return found
-    return f"It ended with {code}: {said[-1] if said else 'it said nothing'}"
+    if code == 0 and output:
+        figures: dict[str, Any] = json.loads(output[-1])
+        return figures
+    return f"It exited with {code}: {errors[-1] if errors else 'no error message'}"
 
 
 def _lines(file: IO[bytes]) -> list[str]:

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from verl_node.checks.check import check
 from verl_node.checks.result import OK, Result
-from verl_node.network import address, interfaces
+from verl_node.network import address
 from verl_node.settings.settings import Settings
 
 NET = Path("/sys/class/net")
 _PROBE_S = 2.0
-# What a packet filter answers that does not stay silent (iptables REJECT), or a host without a route.
+# Errors from a packet filter that rejects (iptables REJECT), or from a host without a route.
 _FILTERED = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES, errno.EPERM)
 
 
 @check("ray-gcs", threshold=2.0)
 def head_name_resolves(settings: Settings, gpus: int, longest_s: float) -> Result:
-    """The head's name leads to an address of another node, and the name service answers quickly."""
+    """The head's name resolves to an address of another node, and the name service answers quickly."""
     head = settings.head_address or settings.head_node
     if settings.allocation.nodes == 1 or not head or _is_address(head):
         return OK
@@ -31,7 +31,7 @@ def head_name_resolves(settings: Settings, gpus: int, longest_s: float) -> Resul
     except OSError as error:
         return Result(
             "fail",
-            f"The head's name {head} does not resolve here: {error.strerror}.",
+            f"The head's name {head} does not resolve on this node: {error.strerror}.",
             "Add it to DNS or /etc/hosts, or set VERLJOB_HEAD_ADDRESS to the head's address.",
             "an address",
         )
@@ -39,15 +39,15 @@ def head_name_resolves(settings: Settings, gpus: int, longest_s: float) -> Resul
     if ip_address(found.partition("%")[0]).is_loopback:
         return Result(
             "fail",
-            f"The head's name {head} resolves to {found} on {settings.allocation.host}: that is no other node.",
+            f"The head's name {head} resolves to {found} on {settings.allocation.host}, which is this node itself.",
             "Remove that line from /etc/hosts, or set VERLJOB_HEAD_ADDRESS to the head's address.",
-            "an address that every node reaches",
+            "an address that every node can reach",
         )
     if took_s > longest_s:
         return Result(
             "warn",
             f"The name service took {took_s:.1f} s for {head}.",
-            "Look at /etc/resolv.conf: the first name server may be out of reach.",
+            "Check /etc/resolv.conf: the first name server may be unreachable.",
             f"at most {longest_s:g} s",
         )
     return OK
@@ -55,39 +55,39 @@ def head_name_resolves(settings: Settings, gpus: int, longest_s: float) -> Resul
 
 @check("ray-gcs")
 def own_address_is_reachable(settings: Settings, gpus: int) -> Result:
-    """This node's own address is neither loopback nor that of a container bridge, which is the same on every node."""
+    """This node's own address is neither loopback nor a container bridge's."""
     if settings.allocation.nodes == 1:
         return OK
     own = settings.own_address()
-    interface = interfaces.holder(own, interfaces.addresses())
+    interface = address.interface_of(own, address.interface_by_address())
     if (NET / interface / "bridge").is_dir() and interface:
         what = f"of the bridge {interface}"
     elif own == "127.0.0.1" and not settings.given_address:
-        what = "loopback: no route leads out of this node, nor to another of the job's"
+        what = "loopback: this node has no route to another node of the job or to the outside"
     else:
         return OK
     return Result(
         "fail",
         f"This node would use {own}, {what}.",
         "Set VERLJOB_NODE_ADDRESS (and VERLJOB_HEAD_ADDRESS on the head) to the address on the cluster's network.",
-        "an address that the other nodes reach",
+        "an address that the other nodes can reach",
     )
 
 
 @check("ray-gcs")
 def head_port_is_open(settings: Settings, gpus: int) -> Result:
-    """No firewall stands before the head's GCS port: a closed port refuses at once, a filtered one stays silent."""
+    """No firewall blocks the head's GCS port."""
     head = settings.head_address or settings.head_node
     if not (settings.joins and head):
         return OK
     port = settings.head_ports.gcs
     if not _filtered(head, port) or _filtered(head, settings.head_ports.control):
-        return OK  # a head that is not reached at all is told of at the join
+        return OK  # joining reports a head that cannot be reached at all
     return Result(
         "fail",
-        f"A firewall drops what this node sends to {address.join(head, port)}, the port of Ray's GCS.",
-        "Open VERLJOB_PORT_RANGE (20000-32767) between the nodes, or set it to a range that is open.",
-        "an answer, also a refusal",
+        f"A firewall drops packets from this node to {address.join(head, port)}, the port of Ray's GCS.",
+        "Open VERLJOB_PORT_RANGE (20000-32767) between the nodes, or set it to an open range.",
+        "an answer, or a refusal",
     )
 
 

@@ -12,43 +12,43 @@ Rule = Callable[[Config, Facts], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
     sizes.sizes_are_above_zero,
-    sizes.the_rollouts_share_is_a_part,
+    sizes.rollout_share_is_a_fraction,
     batch.answers_divide_among_gpus,
-    batch.a_mini_batch_is_no_larger_than_the_batch,
-    batch.a_mini_batch_divides_among_replicas,
+    batch.mini_batch_fits_the_batch,
+    batch.mini_batch_divides_among_replicas,
     batch.micro_batches_are_set,
-    batch.micro_batches_divide_what_a_gpu_gets,
+    batch.micro_batches_divide_a_gpus_share,
     batch.token_budgets_hold_one_sequence,
-    batch.dynamic_batches_are_said_once,
-    batch.answers_have_others_to_be_compared_with,
-    parallel.a_tensor_parallel_group_stays_on_its_node,
+    batch.dynamic_batch_settings_agree,
+    batch.estimator_has_answers_to_compare,
+    parallel.tensor_parallel_group_stays_on_its_node,
     parallel.rollout_replicas_use_every_gpu,
     parallel.sequence_parallel_divides,
     parallel.shards_divide,
     parallel.megatron_divides,
     parallel.actor_and_reference_match,
-    lengths.lengths_are_numbers_above_zero,
-    lengths.the_rollout_holds_prompt_and_response,
-    lengths.whole_prompts_fit_a_pass,
+    lengths.lengths_are_above_zero,
+    lengths.rollout_holds_prompt_and_response,
+    lengths.whole_sequences_fit_a_pass,
     paths.paths_are_absolute,
     paths.wandb_has_its_key,
-    paths.a_resume_names_a_checkpoint,
+    paths.resume_names_a_checkpoint,
 )
-"""Those that need the configuration alone."""
+"""Rules that need only the configuration."""
 
 LATER_RULES: tuple[Rule, ...] = (
     batch.data_fill_a_batch,
     parallel.attention_heads_divide,
     parallel.sequence_parallel_divides_heads,
-    lengths.the_model_holds_prompt_and_response,
+    lengths.model_holds_prompt_and_response,
     paths.some_step_is_saved,
     memory.memory_of_a_gpu,
     memory.room_for_keys_and_values,
     memory.memory_of_a_node,
 )
-"""Those that need the model or the data as well, which may have to be fetched first."""
+"""Rules that also need the model or the data, which may have to be downloaded first."""
 
 
-def judge(config: Config, facts: Facts, rules: Sequence[Rule] = RULES) -> list[Finding]:
-    """What the rules find."""
+def apply(config: Config, facts: Facts, rules: Sequence[Rule] = RULES) -> list[Finding]:
+    """Return the findings of the rules."""
     return [finding for rule in rules for finding in rule(config, facts)]

@@ -11,7 +11,7 @@ from verl_node.configuration.finding import Finding, error, warning
 ACTOR, ROLLOUT, REF = (f"actor_rollout_ref.{role}" for role in ("actor", "rollout", "ref"))
 BATCH, ANSWERS, MINI = "data.train_batch_size", f"{ROLLOUT}.n", "ppo_mini_batch_size"
 
-# verl/trainer/ppo/core_algos.py: estimators whose baseline is made of the other answers to the same question.
+# verl/trainer/ppo/core_algos.py: estimators whose baseline is computed from the other answers to the same question.
 COMPARING = (
     "grpo",
     "grpo_passk",
@@ -25,7 +25,7 @@ COMPARING = (
 
 
 def replicas(config: Config, role: str = ACTOR) -> int:
-    """How many parts verl makes of a batch: the data parallel size of a role's engine, 1 where it makes no sense."""
+    """Return the data parallel size of a role's engine, at least 1."""
     if config.get(f"{role}.strategy") == "megatron":
         sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
         together = math.prod(config.size(f"{role}.megatron.{size}") for size in sizes)
@@ -35,86 +35,92 @@ def replicas(config: Config, role: str = ACTOR) -> int:
 
 
 def ulysses(config: Config, role: str) -> int:
-    """The GPUs that share a sequence; the role's own key is the older one and wins where it is set."""
+    """Return the number of GPUs that share a sequence; the role's older key wins if it is set."""
     older = config.size(f"{role}.ulysses_sequence_parallel_size")
     return older if older > 1 else config.size(f"{config.engine(role)}.ulysses_sequence_parallel_size")
 
 
 def trained(config: Config) -> list[str]:
-    """The roles that learn."""
+    """Return the roles that are trained."""
     return [ACTOR, *(["critic"] if config.trains_a_critic else [])]
 
 
+def trainer_roles(config: Config) -> list[str]:
+    """Return the roles on the trainer's GPUs: those that are trained, and the reference."""
+    return [*trained(config), *([REF] if config.has_a_reference else [])]
+
+
 def near(value: int, divisor: int) -> str:
-    """The multiples of ``divisor`` beside ``value``, in words."""
+    """Return the multiples of ``divisor`` next to ``value``, as text."""
     below = value // divisor * divisor
     return f"{below} or {below + divisor}" if below else str(divisor)
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """The sizes up to ``most`` that divide ``number``; above 4096 none is looked for, whatever somebody wrote."""
+    """Return the sizes up to ``most``, and up to 4096, that divide ``number``."""
     return [size for size in range(1, min(most, number, 4096) + 1) if number % size == 0]
 
 
 def answers_divide_among_gpus(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/utils/config.py: validate_config."""
     if not config.on(f"{ACTOR}.use_dynamic_bsz"):
-        yield from _shared(config, BATCH, config.gpus, "GPUs")
+        yield from _answers_divide(config, BATCH, config.gpus, "GPUs")
 
 
-def a_mini_batch_is_no_larger_than_the_batch(config: Config, facts: Facts) -> Iterator[Finding]:
-    """verl/workers/config/actor.py: validate, which does not look where use_dynamic_bsz is on."""
+def mini_batch_fits_the_batch(config: Config, facts: Facts) -> Iterator[Finding]:
+    """verl/workers/config/actor.py: validate, which is skipped with use_dynamic_bsz."""
     for role in trained(config):
         key, batch = f"{role}.{MINI}", config.count(BATCH)
         if config.count(key) > batch > 0:
             yield error(
-                key, f"{key} is {config.count(key)}, more than {BATCH}, which is {batch}.", f"Say {key}={batch}."
+                key, f"{key} is {config.count(key)}, more than {BATCH}, which is {batch}.", f"Set {key}={batch}."
             )
         elif batch % max(1, config.count(key)):
             yield warning(
                 key,
-                f"{BATCH} {batch} is no multiple of {key} {config.count(key)}: each step is filled up with padding.",
-                f"Say {BATCH}={near(batch, config.count(key))}.",
+                f"{BATCH} {batch} is not a multiple of {key} {config.count(key)}: each step is padded.",
+                f"Set {BATCH}={near(batch, config.count(key))}.",
             )
 
 
-def a_mini_batch_divides_among_replicas(config: Config, facts: Facts) -> Iterator[Finding]:
+def mini_batch_divides_among_replicas(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/workers/engine_workers.py: train_mini_batch, at the first update."""
     for role in trained(config):
-        yield from _shared(config, f"{role}.{MINI}", replicas(config, role), "replicas")
+        yield from _answers_divide(config, f"{role}.{MINI}", replicas(config, role), "replicas")
 
 
-def _shared(config: Config, key: str, parts: int, sharers: str) -> Iterator[Finding]:
-    """The answers to the questions of ``key`` divide into so many parts."""
-    questions, each = config.count(key), config.size(ANSWERS)
-    if questions > 0 and questions * each % parts:
-        wanted = parts // math.gcd(parts, each)
+def _answers_divide(config: Config, key: str, parts: int, name: str) -> Iterator[Finding]:
+    """Yield an error unless the answers to the questions of ``key`` divide into ``parts``."""
+    questions, answers = config.count(key), config.size(ANSWERS)
+    total = questions * answers
+    if questions > 0 and total % parts:
+        step = parts // math.gcd(parts, answers)
         yield error(
             key,
-            f"{key} {questions} with {each} answers each is {questions * each}, which {parts} {sharers} cannot share.",
-            f"Say {key}={near(questions, wanted)}.",
+            f"{key} {questions} with {answers} answers each is {total}, which does not divide among {parts} {name}.",
+            f"Set {key}={near(questions, step)}.",
         )
 
 
 def micro_batches_are_set(config: Config, facts: Facts) -> Iterator[Finding]:
-    """verl has no default for them, and three places to ask for one."""
+    """verl has no default for them, and three keys that need one."""
     if config.on(f"{ACTOR}.use_dynamic_bsz"):
         return
-    wanted = {ACTOR: "ppo_micro_batch_size", ROLLOUT: "log_prob_micro_batch_size"}
-    wanted.update({REF: "log_prob_micro_batch_size"} if config.has_a_reference else {})
-    wanted.update({"critic": "ppo_micro_batch_size"} if config.trains_a_critic else {})
-    for role, name in wanted.items():
+    required = {ACTOR: "ppo_micro_batch_size", ROLLOUT: "log_prob_micro_batch_size"}
+    required.update({REF: "log_prob_micro_batch_size"} if config.has_a_reference else {})
+    required.update({"critic": "ppo_micro_batch_size"} if config.trains_a_critic else {})
+    for role, name in required.items():
         if role == "critic" and config.on("critic.use_dynamic_bsz"):
             continue
         older, key = f"{role}.{name}", f"{role}.{name}_per_gpu"
         both = [config.get(older) is not None, config.get(key) is not None]
         if not any(both):
-            yield error(key, f"{key} is not set.", f"Say {key}=8, and less where memory does not suffice.")
+            yield error(key, f"{key} is not set.", f"Set {key}=8, or less if memory does not suffice.")
         elif all(both) and role != "critic":
             yield error(older, f"{older} and {key} are both set.", f"Leave {older} out: verl deprecates it.")
 
 
-def micro_batches_divide_what_a_gpu_gets(config: Config, facts: Facts) -> Iterator[Finding]:
+def micro_batches_divide_a_gpus_share(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/workers/engine/utils.py: prepare_micro_batches asserts it for training and for log probabilities."""
     for role in trained(config):
         if not config.on(f"{role}.use_dynamic_bsz"):
@@ -133,8 +139,8 @@ def _divides(config: Config, key: str, share: int, whole: str) -> Iterator[Findi
         best = divisors(share, micro)[-1]
         yield error(
             key,
-            f"{key} is {micro}, and each GPU gets {share} sequences of {whole}, which is no multiple.",
-            f"Say {key}={best}.",
+            f"{key} is {micro}, and each GPU gets {share} sequences of {whole}, which is not a multiple.",
+            f"Set {key}={best}.",
         )
 
 
@@ -154,11 +160,11 @@ def token_budgets_hold_one_sequence(config: Config, facts: Facts) -> Iterator[Fi
                 key,
                 f"{key} is {config.count(key)}, and one prompt with its response may have {longest} tokens"
                 + (f" on {shared} GPUs." if shared > 1 else "."),
-                f"Say {key}={-(-longest // shared)} or more.",
+                f"Set {key}={-(-longest // shared)} or more.",
             )
 
 
-def dynamic_batches_are_said_once(config: Config, facts: Facts) -> Iterator[Finding]:
+def dynamic_batch_settings_agree(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/workers/engine_workers.py: init_model asserts that actor and rollout agree."""
     actor, rollout = f"{ACTOR}.use_dynamic_bsz", f"{ROLLOUT}.log_prob_use_dynamic_bsz"
     if config.has(rollout) and config.on(actor) != config.on(rollout):
@@ -167,23 +173,23 @@ def dynamic_batches_are_said_once(config: Config, facts: Facts) -> Iterator[Find
         )
 
 
-def answers_have_others_to_be_compared_with(config: Config, facts: Facts) -> Iterator[Finding]:
-    """With one answer a question the advantage is the reward itself: no baseline, and no error either."""
+def estimator_has_answers_to_compare(config: Config, facts: Facts) -> Iterator[Finding]:
+    """With one answer per question there is no baseline, and verl reports no error."""
     estimator = config.get("algorithm.adv_estimator")
     if estimator in COMPARING and config.size(ANSWERS) < 2:
         yield warning(
             ANSWERS,
             f"algorithm.adv_estimator={estimator} compares the answers to one question, and {ANSWERS} is 1.",
-            f"Say {ANSWERS}=5 or the like.",
+            f"Set for example {ANSWERS}=5.",
         )
 
 
 def data_fill_a_batch(config: Config, facts: Facts) -> Iterator[Finding]:
-    """verl drops the last batch of an epoch that is not full: with fewer rows there is none."""
+    """verl drops an incomplete last batch, so fewer rows than a batch are no step."""
     batch = config.count("data.gen_batch_size") or config.count(BATCH)
     if facts.rows is not None and facts.rows < batch:
         yield error(
             BATCH,
             f"data.train_files have {facts.rows} rows and {BATCH} is {batch}: an epoch would have no step.",
-            f"Say {BATCH}={facts.rows} or less, or give more data.",
+            f"Set {BATCH}={facts.rows} or less, or add data.",
         )

@@ -1,4 +1,4 @@
-"""Parallel sizes: tensor, sequence and data parallelism against nodes, GPUs and the model."""
+"""Parallel sizes: tensor, sequence and data parallelism must fit nodes, GPUs and the model."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 
 from verl_node.configuration.facts import Config, Facts
 from verl_node.configuration.finding import Finding, error
-from verl_node.configuration.rules.batch import ACTOR, REF, ROLLOUT, divisors, trained, ulysses
+from verl_node.configuration.rules.batch import ACTOR, REF, ROLLOUT, divisors, trained, trainer_roles, ulysses
 
 TENSOR, DATA = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.data_parallel_size"
 
 
 def rollouts_own_gpus(config: Config) -> int:
-    """GPUs that only generate (trainer.v1.trainer_mode=separate_async), 0 where the rollout shares the trainer's."""
+    """Return the number of GPUs that only generate (trainer.v1.trainer_mode=separate_async)."""
     return max(0, config.count(f"{ROLLOUT}.nnodes")) * max(0, config.count(f"{ROLLOUT}.n_gpus_per_node"))
 
 
-def a_tensor_parallel_group_stays_on_its_node(config: Config, facts: Facts) -> Iterator[Finding]:
-    """Between nodes each layer would wait for the network; verl asserts part of it, after the models are loaded."""
+def tensor_parallel_group_stays_on_its_node(config: Config, facts: Facts) -> Iterator[Finding]:
+    """Across nodes each layer would wait for the network; verl asserts a part of it late."""
     group, node = config.size(TENSOR), config.per_node
     if group > node:
-        yield error(TENSOR, f"{TENSOR} is {group}, and a node has {node} GPUs.", f"Say {TENSOR}={node} or less.")
+        yield error(TENSOR, f"{TENSOR} is {group}, and a node has {node} GPUs.", f"Set {TENSOR}={node} or less.")
     elif node % group:
         fits = divisors(node, group)[-1]
-        yield error(TENSOR, f"{TENSOR} {group} does not divide the {node} GPUs of a node.", f"Say {TENSOR}={fits}.")
+        yield error(TENSOR, f"{TENSOR} {group} does not divide the {node} GPUs of a node.", f"Set {TENSOR}={fits}.")
 
 
 def rollout_replicas_use_every_gpu(config: Config, facts: Facts) -> Iterator[Finding]:
@@ -33,13 +33,13 @@ def rollout_replicas_use_every_gpu(config: Config, facts: Facts) -> Iterator[Fin
     if config.size(TENSOR) <= config.per_node and gpus % replica:
         yield error(
             DATA if config.size(DATA) > 1 else TENSOR,
-            f"A rollout replica takes {replica} GPUs ({TENSOR} * {DATA}), and {gpus} are no multiple of it.",
+            f"A rollout replica takes {replica} GPUs ({TENSOR} * {DATA}), and {gpus} GPUs are not a multiple.",
             f"Choose sizes whose product divides {gpus}.",
         )
 
 
 def attention_heads_divide(config: Config, facts: Facts) -> Iterator[Finding]:
-    """vLLM and SGLang refuse to split a head; keys and values are copied where a group is larger than their number."""
+    """vLLM and SGLang cannot split a head; a group with more GPUs than keys and values copies them."""
     if facts.model is None:
         return
     model, group = facts.model, config.size(TENSOR)
@@ -49,13 +49,13 @@ def attention_heads_divide(config: Config, facts: Facts) -> Iterator[Finding]:
         yield error(
             TENSOR,
             f"{TENSOR} {group} does not divide the model's {model.heads} attention heads ({model.kv_heads} for keys).",
-            f"Say {TENSOR}= one of {', '.join(map(str, sizes))}.",
+            f"Set {TENSOR} to one of {', '.join(map(str, sizes))}.",
         )
 
 
 def sequence_parallel_divides(config: Config, facts: Facts) -> Iterator[Finding]:
-    """Ulysses gives each GPU some of the heads, and needs sequences without padding."""
-    for role in _by_fsdp(config):
+    """Ulysses distributes the heads over GPUs, and needs sequences without padding."""
+    for role in _fsdp_roles(config):
         group, key = ulysses(config, role), f"{config.engine(role)}.ulysses_sequence_parallel_size"
         padding = (
             "critic.model.use_remove_padding" if role == "critic" else "actor_rollout_ref.model.use_remove_padding"
@@ -65,12 +65,12 @@ def sequence_parallel_divides(config: Config, facts: Facts) -> Iterator[Finding]
         if config.gpus % group:
             yield error(key, f"{key} {group} does not divide {config.gpus} GPUs.", "Choose a size that does.")
         if not config.on(padding):
-            yield error(padding, f"{key} is {group} and {padding} is off.", f"Say {padding}=true.")
+            yield error(padding, f"{key} is {group} and {padding} is off.", f"Set {padding}=true.")
 
 
 def sequence_parallel_divides_heads(config: Config, facts: Facts) -> Iterator[Finding]:
     """verl/models/transformers/monkey_patch.py asserts it."""
-    for role in _by_fsdp(config) if facts.model else ():
+    for role in _fsdp_roles(config) if facts.model else ():
         group = ulysses(config, role)
         if facts.model is not None and facts.model.heads % group:
             key = f"{config.engine(role)}.ulysses_sequence_parallel_size"
@@ -79,23 +79,23 @@ def sequence_parallel_divides_heads(config: Config, facts: Facts) -> Iterator[Fi
             )
 
 
-def _by_fsdp(config: Config) -> list[str]:
-    return [*trained(config), *([REF] if config.has_a_reference else [])] if config.by_fsdp else []
+def _fsdp_roles(config: Config) -> list[str]:
+    return trainer_roles(config) if config.uses_fsdp else []
 
 
 def shards_divide(config: Config, facts: Facts) -> Iterator[Finding]:
-    """-1 shards over all GPUs; a size that does not divide them makes no device mesh."""
-    for role in trained(config) if config.by_fsdp else ():
+    """-1 shards over all GPUs; a size must divide them to form a device mesh."""
+    for role in trained(config) if config.uses_fsdp else ():
         key = f"{config.engine(role)}.fsdp_size"
         size = config.count(key, -1)
         if size == 0 or (size > 0 and config.gpus % min(size, config.gpus)):
             yield error(
-                key, f"{key} {size} does not divide {config.gpus} GPUs.", f"Say {key}=-1 (all) or {config.per_node}."
+                key, f"{key} {size} does not divide {config.gpus} GPUs.", f"Set {key}=-1 (all) or {config.per_node}."
             )
 
 
 def megatron_divides(config: Config, facts: Facts) -> Iterator[Finding]:
-    """verl/utils/config.py says it only where batches are not dynamic."""
+    """verl/utils/config.py checks it only without dynamic batches."""
     for role in trained(config):
         if config.get(f"{role}.strategy") != "megatron":
             continue
@@ -112,7 +112,7 @@ def megatron_divides(config: Config, facts: Facts) -> Iterator[Finding]:
 
 
 def actor_and_reference_match(config: Config, facts: Facts) -> Iterator[Finding]:
-    """They share workers: another engine for the reference ends as `Expected all tensors to be on the same device`."""
+    """They share workers: another engine fails with `Expected all tensors to be on the same device`."""
     if not config.has_a_reference:
         return
     for name in ("strategy", "ulysses_sequence_parallel_size"):

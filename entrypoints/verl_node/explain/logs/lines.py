@@ -6,10 +6,10 @@ import re
 import time
 from datetime import datetime
 
-# What may stand before a line: Ray's "(Worker pid=1, ip=10.0.0.2)", torch's "[rank0]:", srun --label's "0: ", torchx's
+# Prefixes: Ray's "(Worker pid=1, ip=10.0.0.2)", torch's "[rank0]:", srun --label's "0: ", torchx's
 # "job.train/0 [default0]:", mpirun's "[1,0]<stderr>:", pdsh's address, vLLM's "ERROR 09-03 11:03:37 [core.py:712]",
 # SGLang's "[2026-05-09 08:12:03 TP0]", logging's "2026-05-09 08:12:03,1 - name - INFO - ", a time,
-# also between the brackets of Chinese; uvicorn's "ERROR:    ".
+# also in Chinese brackets; uvicorn's "ERROR:    ".
 _PREFIX = re.compile(
     rb"^(?:\s*(?:\x1b\[[\d;]*m|\([^()]{0,80}\bpid=\w+[^()]{0,60}\)|\[(?:rank|default|:)?\d+\]:|\(raylet\)|\d{1,4}: "
     rb"|\xe3\x80\x90[\d:. -]+\xe3\x80\x91"
@@ -33,21 +33,21 @@ _TIMES = (
 )
 
 
-def bare(line: bytes) -> bytes:
-    """Return the line without what a launcher or logger put before it."""
+def without_prefix(line: bytes) -> bytes:
+    """Return the line without the prefixes of launchers and loggers."""
     found = _PREFIX.match(line)
     rest = line[found.end() :] if found else line
     return rest[1:] if found and found.end() and rest.startswith(b" ") else rest
 
 
 def writer(line: bytes) -> bytes:
-    """Return the part of the line that names the process which wrote it; empty where it has none."""
+    """Return the part of the prefix that names the process, empty without one."""
     found = _RANK.match(line)
     return found[0] if found else b""
 
 
 def host(line: bytes) -> str:
-    """Return the host or address that the line names; empty where it names none."""
+    """Return the host or address in the line, empty without one."""
     for pattern in _HOSTS:
         found = pattern.search(line)
         if found:
@@ -55,18 +55,18 @@ def host(line: bytes) -> str:
     return ""
 
 
-def stamp(text: bytes) -> float | None:
-    """Return the last time of day that the text tells, in epoch s; None where it tells none.
+def last_time(text: bytes) -> float | None:
+    """Return the last timestamp of the text in epoch seconds; None without one.
 
-    Formats without a year are taken for this one; they are compared with each other only.
+    Formats without a year get the current one; they are only compared with each other.
     """
     for pattern, form in _TIMES:
         found = pattern.findall(text)
         if found:
-            told = found[-1].decode().replace("T", " ")
+            text_of_time = found[-1].decode().replace("T", " ")
             try:
-                moment = datetime.strptime(told, form)
-            except ValueError:  # a number that only looks like one
+                moment = datetime.strptime(text_of_time, form)
+            except ValueError:  # other digits in the same format
                 continue
             year = moment.year if "%Y" in form else time.gmtime().tm_year
             return moment.replace(year=year).timestamp()

@@ -1,4 +1,4 @@
-"""Finds the logs of a job, folder or path, and the order in which they count."""
+"""Finds the logs of a job, a folder or a path, in the order of their importance."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 LOGS = {".log", ".out", ".err", ".txt", ""}
-# Not a log, though it looks like one: ours, Ray's state dumps, what git and Python keep.
+# Files and folders that are not logs: our own, Ray's state dumps, those of git and Python.
 NOT_LOGS = {"verdict", "overrides", "checkpoint", "expires", "bringing", "pulse", "explanation"}
 SKIPPED = {"hydra", ".pulls", ".git", "__pycache__", "checkpoints"}
 
 
 class NothingToRead(Exception):
-    """None of the paths is a log or a folder with one."""
+    """None of the paths is a log or a folder with a log."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """One log: ``first`` for what tells the story (output, node.log), not for what Ray kept beside it."""
+    """A log; ``main`` for the job's own output and node.log, not for Ray's logs."""
 
     path: Path
     host: str
-    first: bool
+    main: bool
 
 
 def collect(paths: Sequence[Path]) -> list[Log]:
-    """Return the logs, those of the head before those of the workers. Raises NothingToRead."""
-    logs = [log for path in paths for log in _of(path)]
+    """Return the logs, the head's before those of the workers. Raises NothingToRead."""
+    logs = [log for path in paths for log in _logs(path)]
     if not logs:
         named = ", ".join(map(str, paths))
-        raise NothingToRead(f"No log in {named}; wanted is a log, a job's run directory, or a folder with logs.")
+        raise NothingToRead(f"No log in {named}; expected a log, a job's run directory, or a folder with logs.")
     return logs
 
 
 def beside(paths: Sequence[Path]) -> list[Log]:
-    """Return logs that do not tell the story."""
-    return [replace(log, first=False) for path in paths for log in _of(path)]
+    """Return logs of lower importance."""
+    return [replace(log, main=False) for path in paths for log in _logs(path)]
 
 
 def run_dir(path: Path) -> Path:
-    """Return the run directory that a folder is, or the newest attempt in a job's folder; else the folder itself."""
+    """Return the newest attempt in a job's folder, else the folder itself."""
     attempts = [folder for folder in path.glob("attempt-*") if folder.name[8:].isdigit()]
     return max(attempts, key=lambda folder: int(folder.name[8:]), default=path)
 
 
-def _of(path: Path) -> Iterator[Log]:
+def _logs(path: Path) -> Iterator[Log]:
     if not path.is_dir():
         if path.is_file():
             yield Log(path, "", True)

@@ -1,4 +1,4 @@
-"""Raw data sets, as files of a local folder or of the hub's repository, read row by row."""
+"""Raw data sets: files of a local folder or of the hub's repository, read row by row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Files = dict[str, list[Path]]
 
 
 class Origin(NamedTuple):
-    """Where the raw files of a data set lie: ``folder``/<split>*.parquet or .jsonl of the hub's ``repository``."""
+    """Raw files of a data set: ``folder``/<split>*.parquet or .jsonl of ``repository``."""
 
     name: str
     repository: str
@@ -25,10 +25,10 @@ class Origin(NamedTuple):
 
 
 def local(origin: Origin, source: Path) -> Files | None:
-    """The raw files under ``source``, None where there are none.
+    """Return the raw files under ``source``, None without any.
 
-    Looked for in <source>/<name>, <source>/<repository>, <source>/<its last part> and <source>, each with and without
-    the hub's own subfolder: a clone of the repository serves as well as two files.
+    It searches <source>/<name>, <source>/<repository>, <source>/<its last part> and <source>, each with and without the
+    hub's subfolder: a clone of the repository or two copied files both work.
     """
     last = origin.repository.rpartition("/")[2]
     for root in (source / origin.name, source / origin.repository, source / last, source):
@@ -39,19 +39,15 @@ def local(origin: Origin, source: Path) -> Files | None:
     return None
 
 
-def fetched(origin: Origin, source: Path | None) -> Files:
-    """The raw files as the hub has them, or as an earlier fetch left them in HF_HOME.
-
-    Raises:
-        InputUnavailable: It names the hub and, where one was given, the local folder.
-    """
+def downloaded(origin: Origin, source: Path | None) -> Files:
+    """Return the raw files from the hub or HF_HOME. Raises InputUnavailable."""
     try:
         root = hub.data_set(origin.repository, origin.folder)
     except InputUnavailable as error:
-        place = f"not under {source}" if source else "in no local folder (VERLJOB_DATA_SOURCE is not set)"
+        where = f"not under {source}" if source else "in no local folder (VERLJOB_DATA_SOURCE is not set)"
         raise InputUnavailable(
-            f"The raw data set {origin.name} is {place}, and {error.cause}",
-            fix=f"Put {origin.folder}/train.jsonl and test.jsonl (or .parquet, as in {origin.repository}) into "
+            f"The raw data set {origin.name} is {where}, and {error.cause}",
+            fix=f"Copy {origin.folder}/train.jsonl and test.jsonl (or .parquet, as in {origin.repository}) to "
             f"FOLDER/{origin.name} and set VERLJOB_DATA_SOURCE=FOLDER.",
         ) from error
     files = {split: _files(root / origin.folder, split) for split in SPLITS}
@@ -64,7 +60,7 @@ def fetched(origin: Origin, source: Path | None) -> Files:
 
 
 def digest(files: Files) -> str:
-    """A fingerprint of the raw files: other raw files make other data."""
+    """Return a fingerprint of the raw files."""
     total = hashlib.sha256()
     for path in (path for split in SPLITS for path in files[split]):
         total.update(path.read_bytes())
@@ -72,7 +68,7 @@ def digest(files: Files) -> str:
 
 
 def read(paths: list[Path]) -> Iterator[dict[str, Any]]:
-    """The rows of the files, one after the other, columns in the order of the file."""
+    """Yield the rows of all files, with columns in the order of the file."""
     for path in paths:
         if path.suffix == ".jsonl":
             with path.open(encoding="utf-8") as lines:

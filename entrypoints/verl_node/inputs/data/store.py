@@ -1,4 +1,4 @@
-"""Atomic folders: complete or absent, also when several nodes make the same one."""
+"""Atomic folders: complete or absent, even if several nodes make the same one."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ LOCK_TIMEOUT_S = 3600.0
 POLL_S = 0.2
 
 
-def is_whole(folder: Path, fingerprint: str) -> bool:
+def is_complete(folder: Path, fingerprint: str) -> bool:
     """Whether ``folder`` was made from ``fingerprint`` and every file has the size and SHA-256 of its manifest.
 
-    A fingerprint is words, from the general to the exact: a folder made from `1 a` is one made from `1`.
-
-    Raises:
-        PermissionMissing: The account may not read it.
-        InputUnavailable: The disk cannot be read.
+    A fingerprint has blank-separated parts, general ones first: a folder made from `1 a` also counts as made from `1`.
+    Raises PermissionMissing if the account cannot read it, InputUnavailable if the disk cannot be read.
     """
-    with _explained(folder):
+    with _explained_errors(folder):
         try:
             manifest = json.loads(files.read(folder / MANIFEST))
             entries: dict[str, dict[str, object]] = manifest["files"]
@@ -43,61 +40,58 @@ def is_whole(folder: Path, fingerprint: str) -> bool:
 
 
 def make(folder: Path, write: Callable[[Path], None], *, fingerprint: str) -> Path:
-    """``folder``, made by ``write`` unless it is there whole.
+    """Return ``folder``, made by ``write`` unless it is complete.
 
-    ``write`` fills a folder beside it, which then takes its place by rename: a reader sees the old one or the new
-    one. A lock keeps others from doing the work twice; where the file system has no locks the rename alone decides,
-    and a node that comes second takes what the first one made.
-
-    Raises:
-        PermissionMissing: The account may not write there.
-        InputUnavailable: The disk is full, or somebody else holds the lock for LOCK_TIMEOUT_S.
+    ``write`` fills a temporary folder, which then replaces it by rename: a reader sees the old one or the new one. A
+    lock prevents duplicate work; without locks in the file system the first rename wins, and later nodes use its
+    folder. Raises PermissionMissing if the account cannot write, InputUnavailable if the disk is full or another
+    process holds the lock for LOCK_TIMEOUT_S.
     """
-    with _explained(folder):
+    with _explained_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder):
-            if not is_whole(folder, fingerprint):
-                _replace(folder, write, fingerprint)
+            if not is_complete(folder, fingerprint):
+                _make_and_replace(folder, write, fingerprint)
     return folder
 
 
 @contextlib.contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _explained_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        cause = f"This account may not use {error.filename or folder}."
-        raise PermissionMissing(cause, fix="Set VERLJOB_DATA to a folder of yours.") from error
+        cause = f"This account cannot use {error.filename or folder}."
+        raise PermissionMissing(cause, fix="Set VERLJOB_DATA to a folder that you own.") from error
     except OSError as error:
         raise InputUnavailable(
-            f"{folder} cannot be used: {error}.", fix="Set VERLJOB_DATA to a disk with room."
+            f"{folder} cannot be used: {error}.", fix="Set VERLJOB_DATA to a disk with enough space."
         ) from error
 
 
-def _replace(folder: Path, write: Callable[[Path], None], fingerprint: str) -> None:
-    own = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
-    shutil.rmtree(own, ignore_errors=True)
-    own.mkdir()
+def _make_and_replace(folder: Path, write: Callable[[Path], None], fingerprint: str) -> None:
+    temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     try:
-        write(own)
-        entries = {path.name: _entry(path) for path in sorted(own.iterdir())}
-        (own / MANIFEST).write_text(json.dumps({"fingerprint": fingerprint, "files": entries}, indent=2) + "\n")
-        _take_place(own, folder, fingerprint)
+        write(temporary)
+        entries = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
+        (temporary / MANIFEST).write_text(json.dumps({"fingerprint": fingerprint, "files": entries}, indent=2) + "\n")
+        _replace(folder, temporary, fingerprint)
     finally:
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _take_place(own: Path, folder: Path, fingerprint: str) -> None:
-    """Rename ``own`` to ``folder``; what is in the way is put aside, unless it is as good as ours."""
-    aside = own.with_name(f"{own.name}.old")
+def _replace(folder: Path, temporary: Path, fingerprint: str) -> None:
+    """Replace ``folder`` by ``temporary``, unless another node has completed it meanwhile."""
+    old = temporary.with_name(f"{temporary.name}.old")
     for _ in range(10):
         with contextlib.suppress(FileNotFoundError):
-            if is_whole(folder, fingerprint):
+            if is_complete(folder, fingerprint):
                 return
-            folder.rename(aside)
-            shutil.rmtree(aside)
+            folder.rename(old)
+            shutil.rmtree(old)
         try:
-            own.rename(folder)
+            temporary.rename(folder)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
@@ -116,7 +110,7 @@ def _entry(path: Path) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold the lock file beside ``folder``, as far as the file system knows locks (NFS before 4 may not)."""
+    """Hold the lock file beside ``folder``, if the file system supports locks."""
     path = folder.with_name(f".{folder.name}.lock")
     with files.locked(path) as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
@@ -129,6 +123,6 @@ def _lock(folder: Path) -> Iterator[None]:
                 time.sleep(POLL_S)
                 continue
             except OSError:
-                pass  # no locks here: the rename decides
+                pass  # no locks: the first rename wins
             break
         yield

@@ -1,9 +1,14 @@
-"""Key tables of verl's releases: translate verl 0.9's names, which recipes use, to older ones."""
+"""Key tables of verl's releases: translate verl 0.9's names, which recipes use, to older ones.
+
+verl-*.yaml has a table per release, moved.yaml the history of the keys.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +16,14 @@ import yaml
 
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
-from verl_node.training.releases import history
 
 FOLDER = Path(__file__).parent
+Series = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Release:
-    """One table: how to say an override of verl 0.9 to the releases of one series, and the values that they know."""
+    """The table of one series: names of verl 0.9's keys in it, and the values that it accepts."""
 
     series: str
     cpus_per_gpu: int
@@ -29,68 +34,59 @@ class Release:
     choices: dict[str, tuple[str, ...]]
 
     def least_cpus(self, gpus: int) -> int:
-        """The CPUs that a node with ``gpus`` GPUs must give: Ray waits without end for a bundle that fits nowhere.
+        """Return the CPUs that a node with ``gpus`` GPUs needs: Ray waits forever for a bundle that fits nowhere.
 
-        A bundle of its resource pool asks for ``cpus_per_gpu`` beside each GPU; the trainer itself takes one more on
-        whatever node it lands.
+        A bundle of its resource pool requests ``cpus_per_gpu`` with each GPU; the trainer takes one more on its node.
         """
         return self.cpus_per_gpu * gpus + 1
 
     def translate(self, override: Override) -> Override:
-        """The same override by this release's names.
+        """Return the override with this release's key.
 
-        A new name that begins with `+` is one that the release reads although its YAML does not list it.
+        A new name that begins with `+` is a key that the release reads although its YAML does not list it.
 
-        Raises:
-            BadTrainingConfig: The release has no such setting, or calls it otherwise since verl 0.9.
+        Raises BadTrainingConfig if the release has no such key, or renamed it since.
         """
-        if not history.is_current(override.key):
-            self._refuse(override)
-        if old := history.longest_prefix(override.key, self.rename):
+        if forwards(override.key, history()[-1].series) != (override.key, ""):
+            self._require_known(override)
+        if old := _longest_prefix(override.key, self.rename):
             new = self.rename[old] + override.key[len(old) :]
             add = "+" if new.startswith("+") else override.mark
             return Override(add, new.lstrip("+"), override.value)
-        if override.mark in ("", "~") and history.longest_prefix(override.key, self.absent):
+        if override.mark in ("", "~") and _longest_prefix(override.key, self.absent):
             raise BadTrainingConfig(
                 f"{override.key} has no counterpart in verl {self.series}.",
                 fix="Leave it out, or use an image with a verl that has it (verl 0.9).",
             )
-        return Override(override.mark, history.backwards(override.key, self._numbers), override.value)
+        return Override(override.mark, _backwards(override.key, _series(self.series)), override.value)
 
-    def _refuse(self, override: Override) -> None:
-        """Raise where this release has no key of that name any more, and say what it is now."""
-        now, instead = history.forwards(override.key, self._numbers)
+    def _require_known(self, override: Override) -> None:
+        """Raise BadTrainingConfig with today's name if this release dropped the key."""
+        now, instead = forwards(override.key, _series(self.series))
         if instead and override.mark in ("", "~"):
             raise BadTrainingConfig(f"verl {self.series} has no {override.key}.", fix=instead)
         if not instead and now != override.key:
             raise BadTrainingConfig(
-                f"{override.key} is a key of an older verl; verl {self.series} has none of that name.",
-                fix=f"Say {now}.",
+                f"{override.key} is a key of an older verl; verl {self.series} has no such key.", fix=f"Use {now}."
             )
-
-    @property
-    def _numbers(self) -> history.Series:
-        return _series(self.series)
 
 
 def load(version: str, folder: Path = FOLDER) -> Release:
-    """The table for verl ``version``; a release newer than every table is taken to keep the newest one's names.
+    """Return the table for a version of verl, the newest one for a version newer than all tables.
 
-    Raises:
-        BadTrainingConfig: No table covers the version.
+    Raises BadTrainingConfig if no table covers the version.
     """
     tables = {_series(path.stem[len("verl-") :]): path for path in folder.glob("verl-*.yaml")}
-    wanted = _series(version)
-    wanted = min(wanted, max(tables))
-    if wanted not in tables:
+    series = min(_series(version), max(tables))
+    if series not in tables:
         known = ", ".join(f"{major}.{minor}" for major, minor in sorted(tables))
         raise BadTrainingConfig(
             f"There is no key table for verl {version}; there are tables for {known} (and anything newer).",
-            fix=f"Use an image with one of these, or add {folder.name}/verl-{'.'.join(map(str, wanted))}.yaml.",
+            fix=f"Use an image with one of these, or add {folder.name}/verl-{'.'.join(map(str, series))}.yaml.",
         )
-    table: dict[str, Any] = yaml.safe_load(tables[wanted].read_text())
+    table: dict[str, Any] = yaml.safe_load(tables[series].read_text())
     return Release(
-        series=".".join(map(str, wanted)),
+        series=".".join(map(str, series)),
         cpus_per_gpu=table["cpus_per_gpu"],
         file_logger=table["file_logger"],
         runtime_env=table["runtime_env"],
@@ -102,8 +98,73 @@ def load(version: str, folder: Path = FOLDER) -> Release:
     )
 
 
-def _series(version: str) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Step:
+    """The changes of one release to the keys of the previous one."""
+
+    series: Series
+    moved: dict[str, str]
+    merged: dict[str, str]
+    removed: dict[str, str]
+    back: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def history() -> tuple[Step, ...]:
+    """Return the changes of every release, the oldest first."""
+    table: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "moved.yaml").read_text(encoding="utf-8"))
+    steps = [
+        Step(
+            _series(name),
+            entry.get("moved") or {},
+            entry.get("merged") or {},
+            entry.get("removed") or {},
+            tuple(entry.get("back") or ()),
+        )
+        for name, entry in table.items()
+    ]
+    return tuple(sorted(steps, key=lambda step: step.series))
+
+
+def forwards(key: str, series: Series) -> tuple[str, str]:
+    """Return a release's name for an older key, and a fix if the key is gone."""
+    now, instead = key, ""
+    for step in _steps_since_return(key, series):
+        renamed = {**step.moved, **step.merged}
+        old, gone = _longest_prefix(now, renamed), _longest_prefix(now, step.removed)
+        if len(old) > len(gone):
+            now, instead = renamed[old] + now[len(old) :], ""
+        elif gone:
+            instead = step.removed[gone]
+    return now, instead
+
+
+def _backwards(key: str, series: Series) -> str:
+    """Return a release's name for a key of a newer one; the key itself if no release changed it."""
+    for step in reversed([step for step in history() if step.series > series]):
+        older = {new: old for old, new in step.moved.items()}
+        if new := _longest_prefix(key, older):
+            key = older[new] + key[len(new) :]
+    return key
+
+
+def _longest_prefix(key: str, names: Iterable[str]) -> str:
+    """Return the longest of ``names`` that is ``key`` or one of its parents, or an empty string."""
+    return max((name for name in names if key == name or key.startswith(name + ".")), key=len, default="")
+
+
+def _steps_since_return(key: str, series: Series) -> list[Step]:
+    """Return the steps up to a release, from the last return of the key on."""
+    steps: list[Step] = []
+    for step in history():
+        if step.series > series:
+            break
+        steps = [step] if _longest_prefix(key, step.back) else [*steps, step]
+    return steps
+
+
+def _series(version: str) -> Series:
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if not numbers:
-        raise BadTrainingConfig(f"'{version}' is not a version of verl.", fix="Ask the image: `pip show verl`.")
+        raise BadTrainingConfig(f"'{version}' is not a version of verl.", fix="Check the image: `pip show verl`.")
     return int(numbers[1]), int(numbers[2])

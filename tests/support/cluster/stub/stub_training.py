@@ -1,5 +1,5 @@
-"""Stands in for verl's trainer: takes ``stub.mib`` of memory, logs ``stub.steps``, lasts ``stub.seconds`` more and ends
-with ``stub.code``."""
+"""Stand-in for verl's trainer: uses ``stub.mib`` of memory, logs ``stub.steps``, sleeps ``stub.seconds`` and exits with
+``stub.code``."""
 
 import json
 import os
@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-given = dict(argument.lstrip("+").split("=", 1) for argument in sys.argv[1:])
+settings = dict(argument.lstrip("+").split("=", 1) for argument in sys.argv[1:])
 print("stub training runs", flush=True)
-taken = b"1" * (int(given["stub.mib"]) << 20)
-for step in range(1, int(given["stub.steps"]) + 1):
-    time.sleep(1)  # slower than the supervisor looks
+memory = b"1" * (int(settings["stub.mib"]) << 20)
+for step in range(1, int(settings["stub.steps"]) + 1):
+    time.sleep(1)  # slower than the supervisor polls
     with Path(os.environ["VERL_FILE_LOGGER_PATH"]).open("a") as log:
         log.write(json.dumps({"step": step, "data": {}}) + "\n")
-time.sleep(float(given["stub.seconds"]))
+time.sleep(float(settings["stub.seconds"]))
 print("stub training ends", flush=True)
-sys.exit(int(given["stub.code"]))
+sys.exit(int(settings["stub.code"]))

@@ -38,7 +38,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     monkeypatch.setattr(inherited, "CODE", ("images",))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("VERLJOB_TEST_AGAIN", raising=False)
-    inherited._code.cache_clear()
+    inherited._code_digest.cache_clear()
     return fake
 
 
@@ -47,7 +47,7 @@ def function(name: str = "test_one[cpu]", **arguments: Any) -> pytest.Function:
 
 
 def record_pass(item: pytest.Function) -> None:
-    inherited._keep(item.stash[inherited.PASSED], item.name)
+    inherited._write_record(item.stash[inherited.RECORD], item.name)
 
 
 def is_skipped(name: str = "test_one[cpu]") -> bool:
@@ -76,7 +76,7 @@ def test_another_image_engine_or_code_runs_it_again(engine: FakeEngine, tmp_path
     engine.number = "20.10"
     assert is_skipped()
     (tmp_path / "images/spec.py").write_text("two")
-    inherited._code.cache_clear()
+    inherited._code_digest.cache_clear()
     assert not is_skipped()
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from verl_node import checks
-from verl_node.checks.check import QUICK_S, adjusted, renamed
-from verl_node.checks.node import devices, folders, limits, memory
-from verl_node.checks.page import written
+from verl_node.checks.check import QUICK_S, adjusted, replace_old_names
+from verl_node.checks.node import folders, gpus, limits
+from verl_node.checks.page import updated
 from verl_node.checks.result import Outcome
 from verl_node.errors import BadSettings, CheckFailed, PermissionMissing
 from verl_node.gpu import platforms, visible_devices
@@ -24,31 +24,31 @@ def settings(**environ: str) -> Settings:
     return Settings.from_env(environ)
 
 
-def judged(*severities: str) -> list[str]:
-    said: list[str] = []
+def log_of(*severities: str) -> list[str]:
+    logged: list[str] = []
     outcomes = [
         Outcome(f"folders.check{number}", "n2", severity, f"Seen {number}.", "", f"Fix {number}.")
         for number, severity in enumerate(severities)
     ]
-    checks.judge(outcomes, say=said.append)
-    return said
+    checks.require_passed(outcomes, log=logged.append)
+    return logged
 
 
-def test_a_warning_is_said_and_every_failure_is_told_at_once() -> None:
-    (warning,) = judged("ok", "warn")
+def test_warnings_are_logged_and_all_failures_raised_together() -> None:
+    (warning,) = log_of("ok", "warn")
     assert "check1: Seen 1. Fix 1." in warning
 
     with pytest.raises(CheckFailed, match=r"check0: Seen 0\. .*check2: Seen 2\.") as caught:
-        judged("fail", "warn", "permission")
+        log_of("fail", "warn", "permission")
     assert (caught.value.fix, caught.value.host, caught.value.stage) == ("Fix 0. Fix 2.", "n2", "checks")
 
 
-def test_permissions_alone_are_77() -> None:
+def test_only_missing_permissions_exit_with_77() -> None:
     with pytest.raises(PermissionMissing):
-        judged("permission", "ok")
+        log_of("permission", "ok")
 
 
-def test_a_profile_turns_checks_off_weighs_them_and_sets_their_thresholds() -> None:
+def test_profile_disables_checks_and_sets_severity_and_threshold() -> None:
     chosen = {
         found.name: found
         for found in adjusted(
@@ -65,13 +65,14 @@ def test_a_profile_turns_checks_off_weighs_them_and_sets_their_thresholds() -> N
     assert raised(settings(**WORKER, VERLJOB_RUN_DIR="/nowhere"), 0).severity == "fail"
 
 
-def test_names_of_before_are_taken_with_a_line_that_says_the_new_one() -> None:
-    words, notes = renamed(
+def test_old_check_names_are_accepted_with_a_note() -> None:
+    adjustments, notes = replace_old_names(
         "places.home_is_writable=warn work.gpus_compute_alike=off places.places_have_room=2 clock.x=1"
     )
 
     assert (
-        words == "folders.home_is_writable=warn gpu_work.gpus_compute_alike=off folders.folders_have_room=2 clock.x=1"
+        adjustments
+        == "folders.home_is_writable=warn gpu_work.gpus_compute_alike=off folders.folders_have_room=2 clock.x=1"
     )
     assert [note.split()[1] for note in notes] == [
         "places.home_is_writable",
@@ -82,25 +83,25 @@ def test_names_of_before_are_taken_with_a_line_that_says_the_new_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("adjustments", "message"),
     [
         ("folders.nothing=off", "There is no check 'folders.nothing'"),
         ("folders.home_is_writable=3", "has no threshold"),
         ("limits.memory_suffices=much", "off, warn, fail or a number"),
     ],
 )
-def test_a_profile_that_means_no_check_is_refused(words: str, told: str) -> None:
-    with pytest.raises(BadSettings, match=told):
-        adjusted(checks.BY_NAME, words)
+def test_profile_with_unknown_check_or_value_is_rejected(adjustments: str, message: str) -> None:
+    with pytest.raises(BadSettings, match=message):
+        adjusted(checks.BY_NAME, adjustments)
 
 
-def test_the_page_has_the_checks_as_they_are() -> None:
+def test_docs_page_matches_the_checks() -> None:
     page = (CHECKOUT / "docs" / "checks.md").read_text()
 
-    assert page == written(page), "PYTHONPATH=entrypoints python3 -m verl_node.checks.page docs/checks.md"
+    assert page == updated(page), "run PYTHONPATH=entrypoints python3 -m verl_node.checks.page docs/checks.md"
 
 
-def test_every_check_has_its_sentence_and_fits_the_time_of_the_quick_tier() -> None:
+def test_every_check_has_a_description_a_topic_and_a_time_limit() -> None:
     topics = {"ray-gcs", "nccl", "vllm", "fsdp", "slurm-container", "debug-logs", "hf-cache", "image", "memory"}
     for found in checks.CHECKS:
         assert found.about.endswith("."), found.name
@@ -109,7 +110,7 @@ def test_every_check_has_its_sentence_and_fits_the_time_of_the_quick_tier() -> N
     assert len(checks.BY_NAME) == len(checks.CHECKS)
 
 
-def test_a_folder_that_cannot_be_made_or_written_is_a_permission(tmp_path: Path) -> None:
+def test_unwritable_folder_is_a_missing_permission(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     assert (
@@ -123,19 +124,19 @@ def test_a_folder_that_cannot_be_made_or_written_is_a_permission(tmp_path: Path)
     ("platform", "gib", "severity"),
     [("cpu", 0.0625, "warn"), ("cpu", 2, "ok"), ("cuda", 0.0625, "fail"), ("rocm", 16, "warn")],
 )
-def test_shared_memory_is_measured_against_its_platform(
+def test_shared_memory_is_compared_with_the_platforms_minimum(
     platform: str, gib: float, severity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = namedtuple("sizes", "f_frsize f_blocks")
     monkeypatch.setattr(os, "statvfs", lambda _: sizes(4096, int(gib * platforms.GIB / 4096)))
 
-    assert memory.shared_memory_is_large(settings(VERLJOB_PLATFORM=platform), 8).severity == severity
+    assert limits.shared_memory_is_large(settings(VERLJOB_PLATFORM=platform), 8).severity == severity
 
 
 @pytest.mark.parametrize(
     ("platform", "hard", "severity"), [("cpu", 4096, "ok"), ("cuda", 4096, "fail"), ("cuda", 1 << 20, "ok")]
 )
-def test_open_files_are_measured_against_the_hard_limit(
+def test_open_files_check_uses_the_hard_limit(
     platform: str, hard: int, severity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raised: list[tuple[int, int]] = []
@@ -147,23 +148,21 @@ def test_open_files_are_measured_against_the_hard_limit(
     assert raised == [(hard, hard)]
 
 
-def test_missing_gpu_devices_fail_and_the_platform_cpu_has_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_gpu_devices_fail_except_on_platform_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("kfd", "renderD128", "renderD129"):
         (tmp_path / name).touch()
     rocm = replace(platforms.find("rocm"), control=(str(tmp_path / "kfd"),), devices=str(tmp_path / "renderD*"))
     monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
 
-    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cpu"), 8).severity == "idle"
-    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).severity == "ok"
-    seen = devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 8)
+    assert gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="cpu"), 8).severity == "idle"
+    assert gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).severity == "ok"
+    seen = gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 8)
     assert (seen.severity, "2 GPU devices are visible, 8 are the job's" in seen.seen) == ("fail", True)
     (tmp_path / "kfd").unlink()
-    assert "kfd is missing" in devices.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).seen
+    assert "kfd is missing" in gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="rocm"), 2).seen
 
 
-def test_devices_that_a_cgroup_closes_are_the_neighbours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_devices_closed_by_a_cgroup_do_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"nvidia{number}").touch()
     cuda = replace(platforms.find("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
@@ -171,31 +170,29 @@ def test_devices_that_a_cgroup_closes_are_the_neighbours(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "access", lambda path, _: path[-1] in "13")
 
     assert visible_devices.visible_devices("cuda") == 2
-    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 2).severity == "ok"
-    closed = devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 3)
+    assert gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 2).severity == "ok"
+    closed = gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 3)
     assert (closed.severity, "nvidia2 may not be opened" in closed.seen) == ("permission", True)
     monkeypatch.setattr(os, "access", lambda path, _: False)
     assert visible_devices.visible_devices("cuda") == 4
 
 
-def test_a_device_that_the_container_runtime_masks_is_not_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_device_masked_by_the_container_runtime_does_not_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     (tmp_path / "nvidia1").symlink_to(os.devnull)  # a mount of it looks the same to stat
     cuda = replace(platforms.find("cuda"), control=(), devices=str(tmp_path / "nvidia*"))
     monkeypatch.setitem(platforms.PLATFORMS, "cuda", cuda)
 
-    assert devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 1).severity == "ok"
-    assert "1 GPU devices are visible" in devices.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 2).seen
+    assert gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 1).severity == "ok"
+    assert "1 GPU devices are visible" in gpus.gpus_are_visible(settings(VERLJOB_PLATFORM="cuda"), 2).seen
 
 
-@pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("2048", "warn"), ("65536", "ok"), (None, "ok")])
-def test_the_pids_limit_of_the_container_is_looked_at(
-    told: str | None, severity: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("limit", "severity"), [("max", "ok"), ("2048", "warn"), ("65536", "ok"), (None, "ok")])
+def test_pids_limit_of_the_container_is_checked(
+    limit: str | None, severity: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if told is not None:
-        (tmp_path / "pids.max").write_text(f"{told}\n")
+    if limit is not None:
+        (tmp_path / "pids.max").write_text(f"{limit}\n")
     monkeypatch.setattr(limits, "PIDS_MAX", (tmp_path / "pids.max",))
     monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (limits.resource.RLIM_INFINITY,) * 2)
 

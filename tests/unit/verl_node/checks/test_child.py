@@ -1,4 +1,4 @@
-"""The child of a deep check: its code, its time, and that nothing of it is left."""
+"""Child process of a deep check: exit code, time limit, and no process left behind."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import pytest
 from verl_node.checks import child
 from verl_node.supervision import process_tree
 
-STAYS = "sleep 60 & echo $! > {pid}; "
+LEAVES_A_CHILD = "sleep 60 & echo $! > {pid}; "
 
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int | None]:
-    """Run a script in the interpreter's place."""
+    """Runs a script instead of the interpreter."""
     python = tmp_path / "python3"
     monkeypatch.setattr(child.sys, "executable", str(python))
 
     def run(script: str, limit_s: float = 30.0, done: Callable[[], bool] = lambda: False) -> int | None:
         python.write_text(f"#!/bin/sh\n{script.format(pid=tmp_path / 'pid')}\n")
         python.chmod(0o755)
-        with (tmp_path / "said").open("wb") as said:
+        with (tmp_path / "output").open("wb") as output:
             return child.run(
-                ["any.module", "word"], limit_s=limit_s, stdout=said, stderr=said, environ={"ITS": "own"}, done=done
+                ["any.module", "word"], limit_s=limit_s, stdout=output, stderr=output, environ={"ITS": "own"}, done=done
             )
 
     return run
 
 
-def test_it_runs_the_module_with_its_words_and_tells_its_code(ran: Callable[..., int | None], tmp_path: Path) -> None:
+def test_child_gets_its_arguments_and_returns_its_exit_code(ran: Callable[..., int | None], tmp_path: Path) -> None:
     assert ran('echo "$@ $ITS"; exit 3') == 3
-    assert (tmp_path / "said").read_text() == "-m any.module word own\n"
+    assert (tmp_path / "output").read_text() == "-m any.module word own\n"
 
 
-def test_one_that_takes_too_long_is_ended_with_what_it_started(ran: Callable[..., int | None], tmp_path: Path) -> None:
-    assert ran(STAYS + "wait", limit_s=0.5) is None
+def test_child_over_its_limit_is_killed_with_its_descendants(ran: Callable[..., int | None], tmp_path: Path) -> None:
+    assert ran(LEAVES_A_CHILD + "wait", limit_s=0.5) is None
     assert not process_tree.lives(int((tmp_path / "pid").read_text()), "sleep")
 
 
-def test_one_that_is_done_is_not_waited_for(ran: Callable[..., int | None], tmp_path: Path) -> None:
+def test_child_that_is_done_is_killed_at_once(ran: Callable[..., int | None], tmp_path: Path) -> None:
     began = time.monotonic()
 
-    assert ran(STAYS + "wait", done=(tmp_path / "pid").exists) is None
+    assert ran(LEAVES_A_CHILD + "wait", done=(tmp_path / "pid").exists) is None
     assert time.monotonic() - began < 10

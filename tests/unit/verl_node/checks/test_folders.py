@@ -1,4 +1,4 @@
-"""Checks of folders, caches, clocks, debuggers and allocators, each with its fault put in."""
+"""Checks of folders, caches, clocks, debuggers and allocators, each with a planted fault."""
 
 from __future__ import annotations
 
@@ -21,73 +21,73 @@ TOKEN = {"HF_TOKEN": "hf_one"}
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 
 
-def asked(check: Check, **environ: Any) -> Result:
+def run(check: Check, **environ: Any) -> Result:
     return check(Settings.from_env({name: str(value) for name, value in environ.items()}), 8)
 
 
-def test_a_run_directory_that_only_the_head_sees_is_told(tmp_path: Path) -> None:
+def test_run_directory_local_to_the_head_is_a_warning(tmp_path: Path) -> None:
     worker = {**SLURM, "SLURM_NODEID": "1", "VERLJOB_RUN_DIR": tmp_path}
 
-    assert asked(folders.run_directory_is_shared, **worker).severity == "warn"
+    assert run(folders.run_directory_is_shared, **worker).severity == "warn"
     (tmp_path / "overrides").touch()
-    assert asked(folders.run_directory_is_shared, **worker).severity == "ok"
+    assert run(folders.run_directory_is_shared, **worker).severity == "ok"
 
 
 @pytest.mark.parametrize(
-    ("blocks_files_and_free", "told"),
+    ("blocks_files_and_free", "message"),
     [
         ((10**9, 10**6, 10**6), ""),
         ((1000, 10**6, 10**6), "0.0 GiB left"),
         ((10**9, 10**6, 12), "12 inodes left of 1000000"),
-        ((10**9, 0, 0), ""),  # btrfs counts none
+        ((10**9, 0, 0), ""),  # btrfs does not count inodes
     ],
 )
-def test_room_and_inodes_are_counted(
-    blocks_files_and_free: tuple[int, int, int], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_low_space_and_inodes_are_reported(
+    blocks_files_and_free: tuple[int, int, int], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = namedtuple("sizes", "f_frsize f_bavail f_files f_favail")
     monkeypatch.setattr(os, "statvfs", lambda _: sizes(4096, *blocks_files_and_free))
 
-    here = {"VERLJOB_RUN_DIR": tmp_path / "new", "HOME": tmp_path}
-    found = asked(folders.folders_have_room, **here)
-    assert (found.severity, told in found.seen) == ("fail" if told else "ok", True)
-    assert asked(cache.cache_has_room, **here).severity == ("warn" if told else "ok")
-    assert asked(cache.cache_has_room, **here, VERLJOB_MODEL="/models/mine").severity == "ok"
+    environ = {"VERLJOB_RUN_DIR": tmp_path / "new", "HOME": tmp_path}
+    found = run(folders.folders_have_room, **environ)
+    assert (found.severity, message in found.seen) == ("fail" if message else "ok", True)
+    assert run(cache.cache_has_room, **environ).severity == ("warn" if message else "ok")
+    assert run(cache.cache_has_room, **environ, VERLJOB_MODEL="/models/mine").severity == "ok"
 
 
-def test_the_cache_is_one_place(tmp_path: Path) -> None:
+def test_cache_variables_must_agree(tmp_path: Path) -> None:
     right = {"HF_HOME": tmp_path, "TRANSFORMERS_CACHE": tmp_path / "hub"}
-    assert asked(cache.cache_is_one_place, **right).severity == "ok"
-    guides = asked(cache.cache_is_one_place, HF_HOME=tmp_path, TRANSFORMERS_CACHE=tmp_path)
+    assert run(cache.cache_is_one_place, **right).severity == "ok"
+    guides = run(cache.cache_is_one_place, HF_HOME=tmp_path, TRANSFORMERS_CACHE=tmp_path)
     assert (guides.severity, str(tmp_path / "hub") in guides.fix) == ("warn", True)
-    assert asked(cache.cache_is_one_place, **right, HF_HUB_CACHE="/elsewhere").severity == "warn"
+    assert run(cache.cache_is_one_place, **right, HF_HUB_CACHE="/elsewhere").severity == "warn"
 
 
 @pytest.mark.parametrize("folder", [".", "hub", "hub/.locks", "hub/models--Qwen--Qwen2-7B-Instruct"])
-def test_a_folder_of_the_cache_that_belongs_to_another_is_77(
+def test_cache_folder_of_another_account_is_a_missing_permission(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    really = os.access
+    access = os.access
     monkeypatch.setattr(
-        os, "access", lambda path, mode: Path(path) != tmp_path / folder and really(path, mode)
-    )  # root may do everything
+        os, "access", lambda path, mode: Path(path) != tmp_path / folder and access(path, mode)
+    )  # root has all permissions
 
-    found = asked(cache.cache_is_writable, HF_HOME=tmp_path, VERLJOB_MODEL="Qwen/Qwen2-7B-Instruct")
+    found = run(cache.cache_is_writable, HF_HOME=tmp_path, VERLJOB_MODEL="Qwen/Qwen2-7B-Instruct")
 
     assert found.severity == "permission"
     assert f"chown -R {os.getuid()} {tmp_path / folder}" in found.fix
-    assert asked(cache.cache_is_writable, HF_HOME=tmp_path / "nothing" / "yet").severity == "ok"
+    assert run(cache.cache_is_writable, HF_HOME=tmp_path / "nothing" / "yet").severity == "ok"
 
 
-def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(cache.cache_has_locks, HF_HOME=tmp_path / "new").severity == "ok"
+def test_file_system_without_locks_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(cache.cache_has_locks, HF_HOME=tmp_path / "new").severity == "ok"
 
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    found = asked(cache.cache_has_locks, HF_HOME=tmp_path)
+    found = run(cache.cache_has_locks, HF_HOME=tmp_path)
     assert (found.severity, "Function not implemented" in found.seen) == ("fail", True)
 
 
@@ -109,82 +109,82 @@ MOUNTINFO = """\
         ("/home/meanwhile/hf", "warn"),
     ],
 )
-def test_a_cache_that_goes_with_the_container_is_told(
+def test_cache_lost_with_the_container_is_a_warning(
     home: str, severity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mountinfo").write_text(MOUNTINFO)
     monkeypatch.setattr(cache, "MOUNTS", tmp_path / "mountinfo")
 
-    assert asked(cache.cache_is_kept, **SLURM, HF_HOME=home).severity == severity
+    assert run(cache.cache_is_kept, **SLURM, HF_HOME=home).severity == severity
 
 
-def test_a_gated_model_wants_a_token_unless_it_is_there(tmp_path: Path) -> None:
-    assert asked(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL=LLAMA).severity == "warn"
-    assert asked(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL="Qwen/Qwen2-7B").severity == "ok"
-    assert asked(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL=LLAMA, **TOKEN).severity == "ok"
+def test_gated_model_needs_a_token_unless_it_is_cached(tmp_path: Path) -> None:
+    assert run(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL=LLAMA).severity == "warn"
+    assert run(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL="Qwen/Qwen2-7B").severity == "ok"
+    assert run(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL=LLAMA, **TOKEN).severity == "ok"
     (tmp_path / "hub" / "models--meta-llama--Llama-3.1-8B-Instruct").mkdir(parents=True)
-    assert asked(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL=LLAMA).severity == "ok"
+    assert run(cache.gated_model_has_a_token, HF_HOME=tmp_path, VERLJOB_MODEL=LLAMA).severity == "ok"
 
 
-def test_a_clock_before_the_image_and_a_missing_bundle_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(clock.clock_is_after_the_image).severity == "ok"
+def test_clock_before_the_image_and_missing_certificates_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(clock.clock_is_after_the_image).severity == "ok"
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now - 400 * 86400)
-    assert "certificate" in asked(clock.clock_is_after_the_image).fix
+    assert "certificate" in run(clock.clock_is_after_the_image).fix
 
-    assert asked(clock.certificates_are_here, SSL_CERT_FILE="/nowhere/ca.pem").severity == "fail"
-    assert asked(clock.certificates_are_here).severity == "ok"
+    assert run(clock.certificates_are_here, SSL_CERT_FILE="/nowhere/ca.pem").severity == "fail"
+    assert run(clock.certificates_are_here).severity == "ok"
 
 
-def test_of_rays_debuggers_one_is_on_and_has_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_debugger_may_be_on_and_its_requirements_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"RAY_DEBUG": "legacy", "RAY_DEBUG_POST_MORTEM": "1"}
-    assert asked(debug.one_debugger_is_on, **both).severity == "fail"
-    assert asked(debug.one_debugger_is_on, RAY_DEBUG="legacy").severity == "ok"
+    assert run(debug.one_debugger_is_on, **both).severity == "fail"
+    assert run(debug.one_debugger_is_on, RAY_DEBUG="legacy").severity == "ok"
 
     new = {"RAY_DEBUG_POST_MORTEM": "1"}
     monkeypatch.setattr(debug, "find_spec", lambda _: object())
     monkeypatch.setattr(debug, "installed", lambda _: "2.39.0")
-    assert "2.39.0" in asked(debug.debugger_has_what_it_needs, **new).seen
+    assert "2.39.0" in run(debug.debugger_has_what_it_needs, **new).seen
     monkeypatch.setattr(debug, "installed", lambda _: "2.60.0")
-    assert asked(debug.debugger_has_what_it_needs, **new).severity == "ok"
+    assert run(debug.debugger_has_what_it_needs, **new).severity == "ok"
     monkeypatch.setattr(debug, "find_spec", lambda _: None)
-    assert "debugpy" in asked(debug.debugger_has_what_it_needs, **new).seen
-    assert asked(debug.debugger_has_what_it_needs).severity == "ok"
+    assert "debugpy" in run(debug.debugger_has_what_it_needs, **new).seen
+    assert run(debug.debugger_has_what_it_needs).severity == "ok"
 
-    assert "debugpy" in asked(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="1").seen
-    assert asked(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="legacy", **new).severity == "ok"
-    assert asked(debug.one_debugger_is_on, VERLJOB_DEBUG="1", **both).severity == "ok"
+    assert "debugpy" in run(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="1").seen
+    assert run(debug.debugger_has_what_it_needs, VERLJOB_DEBUG="legacy", **new).severity == "ok"
+    assert run(debug.one_debugger_is_on, VERLJOB_DEBUG="1", **both).severity == "ok"
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_expandable_segments_and_vllms_sleep_mode_exclude_each_other(name: str) -> None:
-    assert asked(vllm.allocator_settings_fit, **{name: "backend:native,expandable_segments: True"}).severity == "fail"
-    assert asked(vllm.allocator_settings_fit, **{name: "expandable_segments:False"}).severity == "ok"
+def test_expandable_segments_fail(name: str) -> None:
+    assert run(vllm.allocator_settings_fit, **{name: "backend:native,expandable_segments: True"}).severity == "fail"
+    assert run(vllm.allocator_settings_fit, **{name: "expandable_segments:False"}).severity == "ok"
 
 
 @pytest.mark.parametrize(("scope", "severity"), [("1", "ok"), ("2", "warn"), ("3", "warn"), (None, "ok")])
-def test_a_kernel_that_forbids_tracing_is_told(
+def test_kernel_without_ptrace_is_a_warning(
     scope: str | None, severity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TRACING", tmp_path / "ptrace_scope")
     if scope:
         (tmp_path / "ptrace_scope").write_text(f"{scope}\n")
 
-    assert asked(limits.processes_can_be_traced).severity == severity
+    assert run(limits.processes_can_be_traced).severity == severity
 
 
-@pytest.mark.parametrize(("told", "severity"), [("max", "ok"), ("4294967296", "warn"), ("8589934592", "ok")])
-def test_a_cgroup_that_is_tighter_than_the_job_is_told(
-    told: str, severity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit", "severity"), [("max", "ok"), ("4294967296", "warn"), ("8589934592", "ok")])
+def test_cgroup_tighter_than_the_job_is_a_warning(
+    limit: str, severity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "memory.max").write_text(f"{told}\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
     monkeypatch.setattr(limits, "MEMORY_MAX", (tmp_path / "memory.max", tmp_path / "nothing"))
 
-    assert asked(limits.cgroup_holds_the_memory, VERLJOB_MEMORY_BYTES=8 << 30).severity == severity
+    assert run(limits.cgroup_holds_the_memory, VERLJOB_MEMORY_BYTES=8 << 30).severity == severity
 
 
-def test_a_partitions_default_memory_is_too_little_for_eight_gpus() -> None:
+def test_default_memory_of_a_partition_is_too_small_for_eight_gpus() -> None:
     little = {"VERLJOB_PLATFORM": "cuda", "VERLJOB_MEMORY_BYTES": 4 << 30}
-    assert asked(limits.memory_suffices, **little).severity == "warn"
-    assert asked(limits.memory_suffices, **{**little, "VERLJOB_MEMORY_BYTES": 200 << 30}).severity == "ok"
-    assert asked(limits.memory_suffices, **{**little, "VERLJOB_PLATFORM": "cpu"}).severity == "ok"
+    assert run(limits.memory_suffices, **little).severity == "warn"
+    assert run(limits.memory_suffices, **{**little, "VERLJOB_MEMORY_BYTES": 200 << 30}).severity == "ok"
+    assert run(limits.memory_suffices, **{**little, "VERLJOB_PLATFORM": "cpu"}).severity == "ok"

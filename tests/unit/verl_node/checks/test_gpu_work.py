@@ -1,4 +1,4 @@
-"""The deep tier's judgement; what the probe itself does was run on four H200s (docs/benchmarks.md)."""
+"""Evaluation of the deep checks; the benchmark itself was run on four H200s (docs/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from verl_node.checks import child
-from verl_node.checks.node import gpu_work, peaks
-from verl_node.checks.node import gpus as job_gpus
+from verl_node.checks.node import gpu_work, gpus
 from verl_node.settings.settings import Settings
 
 from tests.support.paths import RECORDED
@@ -19,7 +18,7 @@ TOPOLOGY, OF_FOUR = ((SMI / f"nvidia-smi-topo-{of}h200.txt").read_text() for of 
 
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The interpreter that runs the probe: a script that the test writes."""
+    """The interpreter of the benchmark, replaced by a script of the test."""
     path = tmp_path / "python3"
     monkeypatch.setattr(child.sys, "executable", str(path))
     return path
@@ -36,16 +35,16 @@ def h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(smi.parent), prepend=":")
-    job_gpus._look.cache_clear()
+    gpus._query.cache_clear()
 
 
-def says(python: Path, script: str) -> None:
+def write_script(python: Path, script: str) -> None:
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
 
 
-def test_gpus_that_compute_alike_pass_with_their_figures(python: Path) -> None:
-    says(python, """echo 'a warning of torch'; echo '{"tflops": [684.2, 690.0], "right": [true, true]}'""")
+def test_equal_gpus_pass_with_their_figures(python: Path) -> None:
+    write_script(python, """echo 'a warning of torch'; echo '{"tflops": [684.2, 690.0], "right": [true, true]}'""")
 
     found = gpu_work.gpus_compute_alike(CUDA, 2)
 
@@ -53,38 +52,36 @@ def test_gpus_that_compute_alike_pass_with_their_figures(python: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         ("""echo '{"tflops": [684.2, 210.0], "right": [true, true]}'""", "210.0"),
         ("""echo '{"tflops": [684.2, 690.0], "right": [true, false]}'""", "GPU 1 computed a wrong"),
         ("echo 'RuntimeError: CUDA error: uncorrectable ECC error encountered' >&2; exit 1", "uncorrectable ECC"),
     ],
 )
-def test_a_gpu_that_is_slow_wrong_or_broken_fails(script: str, told: str, python: Path) -> None:
-    says(python, script)
+def test_slow_wrong_or_broken_gpu_fails(script: str, message: str, python: Path) -> None:
+    write_script(python, script)
 
     found = gpu_work.gpus_compute_alike(CUDA, 2)
 
-    assert (found.severity, told in found.seen) == ("fail", True)
+    assert (found.severity, message in found.seen) == ("fail", True)
 
 
-def test_a_sum_that_is_wrong_or_never_comes_fails(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(python, """echo '{"gbps": 478.0, "right": true}'""")
+def test_wrong_or_missing_sum_fails(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_script(python, """echo '{"gbps": 478.0, "right": true}'""")
     assert gpu_work.gpus_sum_together(CUDA, 2).severity == "ok"
-    says(python, """echo '{"gbps": 478.0, "right": false}'""")
+    write_script(python, """echo '{"gbps": 478.0, "right": false}'""")
     assert gpu_work.gpus_sum_together(CUDA, 2).severity == "fail"
     monkeypatch.setattr(gpu_work, "LIMIT_S", 5.2)
-    says(python, "exec sleep 60")
+    write_script(python, "exec sleep 60")
     assert "longer than 0 s" in gpu_work.gpus_sum_together(CUDA, 2).seen
     assert gpu_work.gpus_sum_together(CUDA, 1).severity == "idle"
 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(("tflops", "severity"), [(884.5, "ok"), (400.0, "fail")])
-def test_a_node_whose_gpus_are_all_slow_is_found_by_what_such_a_gpu_can_do(
-    tflops: float, severity: str, python: Path
-) -> None:
-    says(python, f"""echo '{{"tflops": [{tflops}, {tflops}], "right": [true, true]}}'""")
+def test_node_with_only_slow_gpus_fails_by_the_models_peak(tflops: float, severity: str, python: Path) -> None:
+    write_script(python, f"""echo '{{"tflops": [{tflops}, {tflops}], "right": [true, true]}}'""")
 
     found = gpu_work.gpus_compute_alike(CUDA, 2)
 
@@ -93,20 +90,20 @@ def test_a_node_whose_gpus_are_all_slow_is_found_by_what_such_a_gpu_can_do(
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(("gbps", "severity"), [(298.7, "ok"), (42.0, "fail")])
-def test_a_sum_that_does_not_go_over_nvlink_is_found(gbps: float, severity: str, python: Path) -> None:
-    says(python, f"""echo '{{"gbps": {gbps}, "right": true}}'""")
+def test_sum_without_nvlink_fails(gbps: float, severity: str, python: Path) -> None:
+    write_script(python, f"""echo '{{"gbps": {gbps}, "right": true}}'""")
 
     found = gpu_work.gpus_sum_together(CUDA, 2)
 
     assert (found.severity, "NVLink has 450" in found.seen) == (severity, True)
 
 
-def test_links_are_read_from_the_least_joined_pair() -> None:
-    assert peaks.nvlink_gbps(TOPOLOGY, "NVIDIA H200") == 450
-    assert peaks.nvlink_gbps(OF_FOUR, "NVIDIA H200") == 450
-    assert peaks.nvlink_gbps(OF_FOUR.replace("NV18", "SYS", 1), "NVIDIA H200") is None
-    assert peaks.nvlink_gbps(TOPOLOGY, "NVIDIA B200") == 900
-    assert peaks.nvlink_gbps(TOPOLOGY.replace("NV18", "NODE"), "NVIDIA H200") is None
-    assert peaks.nvlink_gbps("\tGPU0\nGPU0\t X \n", "NVIDIA H200") is None
-    assert peaks.tflops("NVIDIA H100 PCIe") == 756
-    assert peaks.tflops("NVIDIA T4") is None
+def test_link_bandwidth_is_that_of_the_slowest_pair() -> None:
+    assert gpu_work.nvlink_gbps(TOPOLOGY, "NVIDIA H200") == 450
+    assert gpu_work.nvlink_gbps(OF_FOUR, "NVIDIA H200") == 450
+    assert gpu_work.nvlink_gbps(OF_FOUR.replace("NV18", "SYS", 1), "NVIDIA H200") is None
+    assert gpu_work.nvlink_gbps(TOPOLOGY, "NVIDIA B200") == 900
+    assert gpu_work.nvlink_gbps(TOPOLOGY.replace("NV18", "NODE"), "NVIDIA H200") is None
+    assert gpu_work.nvlink_gbps("\tGPU0\nGPU0\t X \n", "NVIDIA H200") is None
+    assert gpu_work.peak_tflops("NVIDIA H100 PCIe") == 756
+    assert gpu_work.peak_tflops("NVIDIA T4") is None

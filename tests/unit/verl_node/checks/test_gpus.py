@@ -1,11 +1,11 @@
 """Checks of GPUs.
 
-Recorded: `nvidia-smi --query-gpu=…` of a machine with two H200s, driver 580.159.04; its --query-remapped-rows said
+Recorded: `nvidia-smi --query-gpu=…` of a machine with two H200s, driver 580.159.04; its --query-remapped-rows printed
 `0, 0, No, No` for both. AMD's cards are trees of /sys. The names of their files are the kernel documentation's
-(gpu/amdgpu/driver-misc, gpu/amdgpu/ras); what MI300X have was read on such nodes by others: gfx_target_version 90402
+(gpu/amdgpu/driver-misc, gpu/amdgpu/ras); the values of an MI300X come from such nodes: gfx_target_version 90402
 (ROCm/rocm-cli#343), device 0x74a1 (rocminfo in ROCm/legacy-rocm-build#4414), card1, card9 … with 8 render nodes each
-(ROCm/legacy-rocm-build#4411, ROCm/rocDecode#38), seven of them of amdgpu_xcp.0 and so on, without a file of the card's
-(ROCm/k8s-device-plugin#157). Of an MI250 each half is a card of its own (rocminfo in ROCm/aiter#179).
+(ROCm/legacy-rocm-build#4411, ROCm/rocDecode#38), seven of them of amdgpu_xcp.0 and so on, without the card's files
+(ROCm/k8s-device-plugin#157). Each half of an MI250 is a card (rocminfo in ROCm/aiter#179).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verl_node.checks import facts
+from verl_node.checks import runner
 from verl_node.checks.node import gpus
 from verl_node.checks.result import Result
-from verl_node.gpu import kfd, platforms, status, visible_devices
+from verl_node.gpu import platforms, status, visible_devices
 from verl_node.settings.settings import Settings
 
 from tests.support.paths import RECORDED
@@ -38,92 +38,92 @@ Smi = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    gpus._look.cache_clear()
+    gpus._query.cache_clear()
     yield
-    gpus._look.cache_clear()
+    gpus._query.cache_clear()
 
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
-    """Puts an nvidia-smi on PATH that says this, and of its rows that."""
+    """Writes an nvidia-smi that prints these states and remapped rows."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
 
-    def say(told: str = H200, rows: str = SOUND, script: str = "") -> None:
-        (tmp_path / "told").write_text(told)
+    def write(states: str = H200, rows: str = SOUND, script: str = "") -> None:
+        (tmp_path / "states").write_text(states)
         (tmp_path / "rows").write_text(rows)
-        body = script or f'case "$1" in *remapped*) cat {tmp_path}/rows ;; *) cat {tmp_path}/told ;; esac'
+        body = script or f'case "$1" in *remapped*) cat {tmp_path}/rows ;; *) cat {tmp_path}/states ;; esac'
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
 
-    return say
+    return write
 
 
-def asked(name: str, count: int = 2, **environ: str) -> Result:
+def run(name: str, count: int = 2, **environ: str) -> Result:
     settings = Settings.from_env({"VERLJOB_PLATFORM": "cuda", **environ})
     return next(check for check in CHECKS if check.name == f"gpus.{name}")(settings, count)
 
 
-def test_two_sound_h200s_have_nothing_wrong(smi: Smi) -> None:
+def test_two_healthy_h200s_pass(smi: Smi) -> None:
     smi()
 
     settings = Settings.from_env({"VERLJOB_PLATFORM": "cuda"})
     assert {check.name: check(settings, 2).severity for check in CHECKS} == {check.name: "ok" for check in CHECKS}
-    told = facts.gather(settings, 2)
-    assert (told["driver"], told["models"]) == ("580.159.04", ["NVIDIA H200"])
-    assert told["gpu_total"] == told["gpu_free"] == 143771 << 20
+    facts = runner.gather_facts(settings, 2)
+    assert (facts["driver"], facts["models"]) == ("580.159.04", ["NVIDIA H200"])
+    assert facts["gpu_total"] == facts["gpu_free"] == 143771 << 20
 
 
 @pytest.mark.parametrize(
-    ("check", "here", "there", "told"),
+    ("check", "healthy", "faulty", "message"),
     [
         ("memory_is_free", "143771, 0,", "143771, 81920,", "80.0 of 140 GiB"),
         ("memory_is_sound", "0, 0, Not Active", "0, 3, Not Active", "3 uncorrected errors"),
         ("clocks_are_not_held_down", "Not Active, Not Active\n", "Not Active, Active\n", "hw_power_brake_slowdown"),
     ],
 )
-def test_what_one_gpu_has_is_told_with_its_name(check: str, here: str, there: str, told: str, smi: Smi) -> None:
+def test_faulty_gpu_is_named(check: str, healthy: str, faulty: str, message: str, smi: Smi) -> None:
     first, _, second = H200.partition("\n")
-    assert here in second or here in second + "\n"
-    smi(f"{first}\n{second.replace(here, there)}")
+    assert healthy in second or healthy in second + "\n"
+    smi(f"{first}\n{second.replace(healthy, faulty)}")
 
-    found = asked(check)
+    found = run(check)
 
     assert found.severity in ("warn", "fail")
-    assert told in found.seen
+    assert message in found.seen
     assert "GPU-a3d40f9a" in found.seen
     assert "GPU-d4e0b26e" not in found.seen
 
 
-def test_rows_that_wait_for_a_reset_are_told(smi: Smi) -> None:
+def test_pending_row_remaps_are_reported(smi: Smi) -> None:
     smi(rows=SOUND.replace("063, No, No", "063, Yes, No"))
-    assert "waits to be replaced by a reset" in asked("memory_is_sound").seen
-    smi(rows="")  # an A10 has no such table
-    assert asked("memory_is_sound").severity == "ok"
+    assert "waits to be replaced by a reset" in run("memory_is_sound").seen
+    smi(rows="")  # an A10 has no remapped rows
+    assert run("memory_is_sound").severity == "ok"
 
 
-def test_only_the_gpus_that_a_mask_leaves_to_the_job_are_looked_at(smi: Smi) -> None:
+def test_only_gpus_in_the_jobs_mask_are_checked(smi: Smi) -> None:
     smi(H200.replace("143771, 0,", "143771, 81920,", 1))
 
-    assert asked("memory_is_free", 1, CUDA_VISIBLE_DEVICES="1").severity == "ok"
-    assert asked("memory_is_free", 1, CUDA_VISIBLE_DEVICES="0").severity == "fail"
+    assert run("memory_is_free", 1, CUDA_VISIBLE_DEVICES="1").severity == "ok"
+    assert run("memory_is_free", 1, CUDA_VISIBLE_DEVICES="0").severity == "fail"
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         ("echo 'Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error'; exit 15", "Unknown Error"),
-        ("sleep 60", "gave no answer in 0 s"),
-        (f"echo '{H200.splitlines()[0]}'", "tells of 1 GPUs"),
+        ("sleep 60", "did not answer within 0 s"),
+        (f"echo '{H200.splitlines()[0]}'", "lists 1 GPUs"),
     ],
 )
-def test_a_driver_that_lost_a_gpu_is_one_failure_and_no_more(
-    script: str, told: str, smi: Smi, monkeypatch: pytest.MonkeyPatch
+def test_driver_that_lost_a_gpu_is_a_single_failure(
+    script: str, message: str, smi: Smi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)
     smi(script=script)
 
-    assert told in asked("driver_answers").seen
-    assert asked("clocks_are_not_held_down").severity in ("ok", "idle")  # of the GPU that is left, or of none
+    assert message in run("driver_answers").seen
+    assert run("clocks_are_not_held_down").severity in ("ok", "idle")  # of the remaining GPU, or of none
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_a_driver_that_lost_a_gpu_is_one_failure_and_no_more(
         ("2.11.0+cu130", "570.86.10", "fail"),
         ("2.8.0+cu128", "535.183.01", "ok"),
         ("2.8.0+cu128", "470.57.02", "fail"),
-        ("2.11.0", "470.57.02", "ok"),  # it does not say for what it was built
+        ("2.11.0", "470.57.02", "ok"),  # its CUDA is unknown
     ],
 )
-def test_the_driver_is_held_against_the_cuda_of_the_images_torch(
+def test_driver_must_support_the_cuda_of_torch(
     torch: str, driver: str, severity: str, smi: Smi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "installed", lambda _: torch)
     smi(H200.replace("580.159.04", driver))
 
-    assert asked("driver_fits_the_image").severity == severity
+    assert run("driver_fits_the_image").severity == severity
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_the_driver_is_held_against_the_cuda_of_the_images_torch(
         ("8.0", "8.6", "ok"),
         ("9.0a", "9.0", "ok"),
         ("", "9.0", "ok"),
-        ("", "7.0", "fail"),  # CUDA 13 has no Volta
+        ("", "7.0", "fail"),  # CUDA 13 does not support Volta
     ],
 )
-def test_the_gpus_are_held_against_what_the_image_was_compiled_for(
+def test_image_must_be_compiled_for_the_gpus(
     built: str, capability: str, severity: str, smi: Smi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "installed", lambda _: "2.11.0+cu130")
     smi(H200.replace(" 9.0,", f" {capability},"))
 
-    assert asked("architecture_fits_the_image", TORCH_CUDA_ARCH_LIST=built).severity == severity
+    assert run("architecture_fits_the_image", TORCH_CUDA_ARCH_LIST=built).severity == severity
 
 
 class Amd:
@@ -182,7 +182,7 @@ class Amd:
         rocm = replace(platforms.find("rocm"), devices=str(root / "dev/renderD*"), use_files=(str(root), str(root)))
         monkeypatch.setitem(platforms.PLATFORMS, "rocm", rocm)
         monkeypatch.setattr(platforms, "DRM", str(root / "drm/card[0-9]*/device"))
-        monkeypatch.setattr(kfd, "NODES", root / "kfd")
+        monkeypatch.setattr(platforms, "KFD_NODES", root / "kfd")
 
     def card(self, number: int, node: int, version: str, name: str) -> None:
         (self.root / f"drm/card{number - 127}/device/drm/renderD{number}").mkdir(parents=True)
@@ -217,72 +217,70 @@ def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Amd:
     return Amd(tmp_path, monkeypatch)
 
 
-def test_two_sound_mi300x_have_nothing_wrong(amd: Amd) -> None:
+def test_two_healthy_mi300x_pass(amd: Amd) -> None:
     settings = Settings.from_env({"VERLJOB_PLATFORM": "rocm", "PYTORCH_ROCM_ARCH": "gfx90a;gfx942"})
 
     assert {check.name: check(settings, 2).severity for check in CHECKS} == {check.name: "ok" for check in CHECKS}
-    assert facts.gather(settings, 2)["models"] == ["AMD Instinct MI300X OAM"]
+    assert runner.gather_facts(settings, 2)["models"] == ["AMD Instinct MI300X OAM"]
 
 
 @pytest.mark.parametrize(
-    ("check", "file", "text", "told"),
+    ("check", "file", "text", "message"),
     [
         ("memory_is_free", "mem_info_vram_used", "177386942464", "renderD136 165.2 of 192 GiB"),
         ("memory_is_sound", "ras/umc_err_count", "ue: 1\nce: 9", "renderD136 1 uncorrected errors"),
         ("clocks_are_not_held_down", "hwmon/hwmon7/temp2_input", "101000", "renderD136 over its critical"),
     ],
 )
-def test_what_one_amd_card_has_is_told_with_its_node(check: str, file: str, text: str, told: str, amd: Amd) -> None:
+def test_faulty_amd_gpu_is_named_by_its_render_node(check: str, file: str, text: str, message: str, amd: Amd) -> None:
     amd.write(136, file, text)
 
-    assert told in asked(check, VERLJOB_PLATFORM="rocm").seen
+    assert message in run(check, VERLJOB_PLATFORM="rocm").seen
 
 
-def test_an_image_without_code_for_the_card_is_refused(amd: Amd) -> None:
-    found = asked("architecture_fits_the_image", VERLJOB_PLATFORM="rocm", PYTORCH_ROCM_ARCH="gfx90a;gfx1100")
+def test_image_without_code_for_the_amd_gpu_fails(amd: Amd) -> None:
+    found = run("architecture_fits_the_image", VERLJOB_PLATFORM="rocm", PYTORCH_ROCM_ARCH="gfx90a;gfx1100")
     assert (found.severity, "gfx942" in found.seen) == ("fail", True)
 
 
-def test_cards_that_were_not_given_to_the_job_do_not_count(amd: Amd) -> None:
+def test_cards_of_other_jobs_do_not_count(amd: Amd) -> None:
     amd.write(136, "mem_info_vram_used", "177386942464")
     (amd.root / "dev/renderD136").unlink()
 
-    assert asked("memory_is_free", 1, VERLJOB_PLATFORM="rocm").severity == "ok"
-    assert "tells of 1 GPUs" in asked("driver_answers", VERLJOB_PLATFORM="rocm").seen
+    assert run("memory_is_free", 1, VERLJOB_PLATFORM="rocm").severity == "ok"
+    assert "lists 1 GPUs" in run("driver_answers", VERLJOB_PLATFORM="rocm").seen
 
 
-def test_partitions_that_an_mi300x_could_be_split_into_are_no_gpus(amd: Amd) -> None:
+def test_unused_partitions_of_an_mi300x_do_not_count(amd: Amd) -> None:
     assert visible_devices.visible_devices("rocm") == len(status.read_status("rocm", 1.0)) == 2
 
-    amd.node(4, "gfx_target_version 90402", "drm_render_minor 129")  # now it is split
+    amd.node(4, "gfx_target_version 90402", "drm_render_minor 129")  # now it is partitioned
     assert visible_devices.visible_devices("rocm") == len(status.read_status("rocm", 1.0)) == 3
 
 
-def test_cards_come_in_the_order_in_which_a_mask_numbers_them(amd: Amd) -> None:
-    for place, number in enumerate((152, 144), start=10):  # card25 and card17: card9 is before both
-        amd.card(number, place, "gfx_target_version 90402", "AMD Instinct MI300X OAM")
+def test_amd_gpus_are_sorted_as_masks_number_them(amd: Amd) -> None:
+    for node, number in enumerate((152, 144), start=10):  # card25 and card17: card9 is before both
+        amd.card(number, node, "gfx_target_version 90402", "AMD Instinct MI300X OAM")
 
     mask = {"VERLJOB_PLATFORM": "rocm", "ROCR_VISIBLE_DEVICES": "1,2"}
-    assert [gpu.name for gpu in gpus.look(Settings.from_env(mask), 2)] == ["renderD136", "renderD152"]
+    assert [gpu.name for gpu in gpus.job_gpus(Settings.from_env(mask), 2)] == ["renderD136", "renderD152"]
 
 
-def test_each_half_of_an_mi250_is_a_gpu(amd: Amd) -> None:
-    for place, number in enumerate((160, 161), start=14):
-        amd.card(number, place, "gfx_target_version 90010", "AMD Instinct MI250X / MI250")
+def test_each_half_of_an_mi250_counts_as_a_gpu(amd: Amd) -> None:
+    for node, number in enumerate((160, 161), start=14):
+        amd.card(number, node, "gfx_target_version 90010", "AMD Instinct MI250X / MI250")
 
     found = status.read_status("rocm", 1.0)
     assert [gpu.architecture for gpu in found] == ["gfx942", "gfx942", "gfx90a", "gfx90a"]
 
 
-def test_where_the_compute_driver_tells_nothing_every_render_node_is_a_gpu(
-    amd: Amd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kfd, "NODES", amd.root / "nothing")
+def test_without_kfd_every_render_node_counts(amd: Amd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "KFD_NODES", amd.root / "nothing")
 
     assert visible_devices.visible_devices("rocm") == 16
 
 
-def test_on_the_platform_cpu_no_driver_is_asked(smi: Smi) -> None:
+def test_platform_cpu_queries_no_driver(smi: Smi) -> None:
     smi(script="exit 1")
 
-    assert {asked(check.name[5:], VERLJOB_PLATFORM="cpu").severity for check in CHECKS} == {"idle"}
+    assert {run(check.name[5:], VERLJOB_PLATFORM="cpu").severity for check in CHECKS} == {"idle"}

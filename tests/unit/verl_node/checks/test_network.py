@@ -1,4 +1,4 @@
-"""Checks of addresses, names and what was set for NCCL and Gloo, each with its fault put in."""
+"""Checks of addresses, names and settings of NCCL and Gloo, each with a planted fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from verl_node.checks import CHECKS
 from verl_node.checks.check import Check
 from verl_node.checks.node import limits, nccl, network, rdma
-from verl_node.network import interfaces
+from verl_node.network import address as addresses
 from verl_node.settings.settings import Settings
 
 from tests.support.node.fabric_tree import Tree
@@ -31,16 +31,16 @@ WORKER = {
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Tree]:
-    """Lets this node be a recorded one."""
+    """Replaces this node by a recorded one."""
 
-    def be(name: str) -> Tree:
+    def load(name: str) -> Tree:
         tree = unpacked(name, tmp_path)
         rdma._read.cache_clear()
         monkeypatch.setattr(rdma, "ROOT", tree.root)
-        monkeypatch.setattr(interfaces, "addresses", lambda: tree.addresses)
+        monkeypatch.setattr(addresses, "interface_by_address", lambda: tree.addresses)
         return tree
 
-    return be
+    return load
 
 
 def severity(check: Check, environ: dict[str, str]) -> str:
@@ -58,37 +58,37 @@ def resolves(monkeypatch: pytest.MonkeyPatch, address: str, after_s: float = 0.0
 
 
 @pytest.mark.parametrize(
-    ("address", "after_s", "wanted"),
+    ("address", "after_s", "expected"),
     [("10.0.0.1", 0.0, "ok"), ("127.0.1.1", 0.0, "fail"), ("", 0.0, "fail"), ("10.0.0.1", 0.06, "warn")],
 )
-def test_the_heads_name_has_to_lead_to_an_address_and_quickly(
-    address: str, after_s: float, wanted: str, monkeypatch: pytest.MonkeyPatch
+def test_heads_name_must_resolve_quickly_to_another_node(
+    address: str, after_s: float, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolves(monkeypatch, address, after_s)
-    found = network.head_name_resolves.ask(Settings.from_env(WORKER), 8, 0.05)
+    found = network.head_name_resolves.run(Settings.from_env(WORKER), 8, 0.05)
 
-    assert found.severity == wanted
-    assert bool(found.fix) == (wanted != "ok")
+    assert found.severity == expected
+    assert bool(found.fix) == (expected != "ok")
 
 
-def test_a_bridge_and_loopback_are_no_address_for_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bridge_and_loopback_are_not_usable_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docker0" / "bridge").mkdir(parents=True)
     (tmp_path / "eth0").mkdir()
     monkeypatch.setattr(network, "NET", tmp_path)
     monkeypatch.setattr(
-        interfaces, "addresses", lambda: {"172.17.0.1": "docker0", "10.0.0.2": "eth0", "127.0.0.1": "lo"}
+        addresses, "interface_by_address", lambda: {"172.17.0.1": "docker0", "10.0.0.2": "eth0", "127.0.0.1": "lo"}
     )
 
     bridged = network.own_address_is_reachable(Settings.from_env({**WORKER, "VERLJOB_NODE_ADDRESS": "172.17.0.1"}), 8)
     assert (bridged.severity, "the bridge docker0" in bridged.seen) == ("fail", True)
     assert severity(network.own_address_is_reachable, {**WORKER, "VERLJOB_NODE_ADDRESS": "10.0.0.2"}) == "ok"
-    monkeypatch.setattr(network.address, "own", lambda *_: "127.0.0.1")
+    monkeypatch.setattr(addresses, "own", lambda *_: "127.0.0.1")
     assert severity(network.own_address_is_reachable, WORKER) == "fail"
-    assert severity(network.own_address_is_reachable, {}) == "ok"  # a node alone needs none
+    assert severity(network.own_address_is_reachable, {}) == "ok"  # a single node needs none
 
 
 @pytest.mark.parametrize(
-    ("error", "wanted"),
+    ("error", "expected"),
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "ok"),
         (socket.timeout("timed out"), "fail"),
@@ -96,8 +96,8 @@ def test_a_bridge_and_loopback_are_no_address_for_a_node(tmp_path: Path, monkeyp
         (None, "ok"),
     ],
 )
-def test_a_port_that_is_closed_refuses_and_one_behind_a_firewall_does_not_answer(
-    error: OSError | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+def test_closed_port_passes_and_filtered_port_fails(
+    error: OSError | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {**WORKER, "VERLJOB_HEAD_PORTS": "20000,20001,20002"}
 
@@ -108,11 +108,11 @@ def test_a_port_that_is_closed_refuses_and_one_behind_a_firewall_does_not_answer
 
     monkeypatch.setattr(socket, "create_connection", connect)
 
-    assert severity(network.head_port_is_open, environ) == wanted
+    assert severity(network.head_port_is_open, environ) == expected
     assert severity(network.head_port_is_open, {**environ, "SLURM_NODEID": "0"}) == "ok"
 
 
-def test_a_head_that_cannot_be_reached_at_all_is_no_firewall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_head_is_not_reported_as_a_firewall(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(*_: Any, **__: Any) -> socket.socket:
         raise socket.timeout("timed out")
 
@@ -121,7 +121,7 @@ def test_a_head_that_cannot_be_reached_at_all_is_no_firewall(monkeypatch: pytest
     assert severity(network.head_port_is_open, WORKER) == "ok"
 
 
-def test_a_real_port_that_nobody_listens_on_is_open() -> None:
+def test_real_port_without_a_listener_passes() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         environ = {**WORKER, "VERLJOB_HEAD_ADDRESS": "127.0.0.1"}
@@ -130,10 +130,10 @@ def test_a_real_port_that_nobody_listens_on_is_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "check", "environ", "told"),
+    ("tree", "check", "environ", "message"),
     [
         ("ib_ports_down", "ports_are_up", {}, "mlx5_0:1 1: DOWN"),
-        ("ib_ports_down", "hcas_that_are_named_exist", {"NCCL_IB_HCA": "=mlx5_1:1,mlx5_42"}, "mlx5_42 is not here"),
+        ("ib_ports_down", "hcas_that_are_named_exist", {"NCCL_IB_HCA": "=mlx5_1:1,mlx5_42"}, "mlx5_42 does not exist"),
         ("ib_ports_down", "hcas_that_are_named_exist", {"NCCL_IB_HCA": "=mlx5_0"}, "mlx5_0 is not active"),
         ("roce_v1_and_v2", "gid_index_fits", {"NCCL_IB_GID_INDEX": "1"}, "link-local"),
         ("roce_v1_and_v2", "gid_index_fits", {"NCCL_IB_GID_INDEX": "2"}, "RoCE v1"),
@@ -148,16 +148,16 @@ def test_a_real_port_that_nobody_listens_on_is_open() -> None:
         ("ib_eight_rails_h100", "nothing_falls_back_to_tcp", {"NCCL_NET": "Socket"}, "NCCL_NET=Socket"),
     ],
 )
-def test_what_does_not_fit_the_network_is_told_with_its_fix(
-    tree: str, check: str, environ: dict[str, str], told: str, recorded: Callable[[str], Tree]
+def test_wrong_network_setting_is_reported_with_a_fix(
+    tree: str, check: str, environ: dict[str, str], message: str, recorded: Callable[[str], Tree]
 ) -> None:
     recorded(tree)
 
-    (chosen,) = (one for one in CHECKS if one.name.endswith(f".{check}"))
+    (chosen,) = (known for known in CHECKS if known.name.endswith(f".{check}"))
     found = chosen(Settings.from_env({**WORKER, **environ}), 8)
 
     assert found.severity in ("warn", "fail")
-    assert told in found.seen
+    assert message in found.seen
     assert found.fix
 
 
@@ -171,8 +171,8 @@ def test_what_does_not_fit_the_network_is_told_with_its_fix(
         ("docker_bridge_first", {}),
     ],
 )  # fmt: skip
-def test_what_fits_is_let_pass(tree: str, environ: dict[str, str], recorded: Callable[[str], Tree]) -> None:
-    give_devices(recorded(tree))
+def test_correct_network_settings_pass(tree: str, environ: dict[str, str], recorded: Callable[[str], Tree]) -> None:
+    add_devices(recorded(tree))
 
     for check in (
         rdma.ports_are_up,
@@ -185,8 +185,8 @@ def test_what_fits_is_let_pass(tree: str, environ: dict[str, str], recorded: Cal
         assert severity(check, {**WORKER, **environ}) == "ok", check.name
 
 
-def give_devices(tree: Tree) -> None:
-    """As the kernel's ib_uverbs shows them, and with their device nodes in the container."""
+def add_devices(tree: Tree) -> None:
+    """Add the devices of the kernel's ib_uverbs, and their device nodes in the container."""
     for number, hca in enumerate(sorted((tree.root / "sys/class/infiniband").glob("*"))):
         folder = tree.root / f"sys/class/infiniband_verbs/uverbs{number}"
         folder.mkdir(parents=True)
@@ -195,14 +195,14 @@ def give_devices(tree: Tree) -> None:
         (tree.root / f"dev/infiniband/uverbs{number}").touch()
 
 
-def test_the_network_matters_only_between_nodes_with_gpus(recorded: Callable[[str], Tree]) -> None:
+def test_network_checks_are_idle_without_several_gpu_nodes(recorded: Callable[[str], Tree]) -> None:
     recorded("slingshot_without_plugin")
 
     assert severity(rdma.nothing_falls_back_to_tcp, {"VERLJOB_PLATFORM": "cuda"}) == "idle"
     assert severity(rdma.nothing_falls_back_to_tcp, {**WORKER, "VERLJOB_PLATFORM": "cpu"}) == "idle"
 
 
-def test_amds_settings_and_the_memory_lock_are_asked_of_their_platforms(
+def test_amd_settings_and_locked_memory_are_checked_by_platform(
     recorded: Callable[[str], Tree], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded("docker_bridge_first")
@@ -217,7 +217,7 @@ def test_amds_settings_and_the_memory_lock_are_asked_of_their_platforms(
     assert severity(limits.memory_can_be_locked, {**WORKER, "VERLJOB_PLATFORM": "cpu"}) == "ok"
 
 
-def test_a_memory_lock_fails_where_rdma_will_be_used(
+def test_limited_locked_memory_fails_with_rdma(
     recorded: Callable[[str], Tree], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded("ib_eight_rails_h100")

@@ -1,4 +1,4 @@
-"""The deep check that starts vLLM: what it makes of an engine that answers, fails, answers too little, or hangs."""
+"""The deep check that starts vLLM, with an engine that works, fails, generates too little, or hangs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LLM:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A vLLM that tests write; returns its file."""
+    """A fake vLLM; return its file for tests to change."""
     package = tmp_path / "site" / "vllm"
     package.mkdir(parents=True)
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
@@ -44,12 +44,12 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package / "__init__.py"
 
 
-def asked(gpus: int = 1) -> Result:
+def generate(gpus: int = 1) -> Result:
     return vllm.engine_generates(SETTINGS, gpus)
 
 
-def test_an_engine_that_generates_is_told_with_its_seconds(engine: Path, tmp_path: Path) -> None:
-    found = asked(gpus=6)
+def test_working_engine_is_reported_with_its_times(engine: Path, tmp_path: Path) -> None:
+    found = generate(gpus=6)
 
     assert (found.severity, found.seen.startswith("vLLM 9.9 started on 4 GPUs in ")) == ("ok", True)
     assert "generated 8 tokens in " in found.seen
@@ -59,37 +59,37 @@ def test_an_engine_that_generates_is_told_with_its_seconds(engine: Path, tmp_pat
     assert seen.endswith(', "1"]')
 
 
-def test_a_node_without_gpus_is_told_as_such(engine: Path) -> None:
-    assert asked(gpus=0).seen.startswith("vLLM 9.9 started on the CPU in ")
+def test_node_without_gpus_runs_on_the_cpu(engine: Path) -> None:
+    assert generate(gpus=0).seen.startswith("vLLM 9.9 started on the CPU in ")
 
 
-def test_an_engine_that_fails_is_told_by_its_first_failure_and_its_fix(engine: Path) -> None:
+def test_failing_engine_is_reported_by_its_first_failure_and_fix(engine: Path) -> None:
     refusal = (
         "Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU memory utilization (0.1, 14)."
     )
     engine.write_text(ENGINE.replace("def start(self): pass", f'def start(self): raise ValueError("{refusal}")'))
 
-    found = asked()
+    found = generate()
 
     assert found.severity == "fail"
     assert "(7.34/139.72 GiB)" in found.seen
     assert "nvidia-smi" in found.fix
-    assert found.wanted
+    assert found.expected
 
 
-def test_an_engine_that_nobody_knows_the_failure_of_is_told_by_its_last_words(engine: Path) -> None:
+def test_unknown_engine_failure_is_reported_by_its_exception(engine: Path) -> None:
     engine.write_text(ENGINE.replace("def start(self): pass", 'def start(self): raise RuntimeError("odd")'))
 
-    assert "RuntimeError: odd" in asked().seen
+    assert "RuntimeError: odd" in generate().seen
 
 
-def test_an_engine_that_generates_too_little_fails(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_with_too_few_tokens_fails(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEWER", "8")
 
-    assert (asked().severity, "0 tokens" in asked().seen) == ("fail", True)
+    assert (generate().severity, "0 tokens" in generate().seen) == ("fail", True)
 
 
-def test_an_engine_that_hangs_is_ended_with_all_that_it_started(
+def test_hanging_engine_is_killed_with_its_descendants(
     engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = "import subprocess; p = subprocess.Popen(['sleep', '60'], start_new_session=True); "
@@ -98,7 +98,7 @@ def test_an_engine_that_hangs_is_ended_with_all_that_it_started(
     monkeypatch.setattr(vllm, "LIMIT_S", vllm._MARGIN_S + 3.0)
     began = time.monotonic()
 
-    found = asked()
+    found = generate()
 
     assert time.monotonic() - began < 10
     assert (found.severity, "neither started nor failed within 3 s" in found.seen) == ("fail", True)
@@ -108,7 +108,7 @@ def test_an_engine_that_hangs_is_ended_with_all_that_it_started(
     assert not process_tree.lives(started, "sleep")
 
 
-def test_an_image_without_vllm_has_nothing_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_without_vllm_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "find_spec", lambda name: None)
 
-    assert asked().severity == "idle"
+    assert generate().severity == "idle"

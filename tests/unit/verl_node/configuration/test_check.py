@@ -1,4 +1,4 @@
-"""The rules by themselves, on small configurations; tests/image has them on verl's own, whole ones."""
+"""The rules on small configurations; tests/image checks verl's complete ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ GB = 10**9
 
 
 def config(**more: Any) -> Config:
-    """GRPO on 2 nodes with 8 GPUs each; ``more`` by keys with two underscores for a dot."""
+    """GRPO on 2 nodes with 8 GPUs each; ``more`` has other values, with two underscores for a dot."""
     values: dict[str, Any] = {
         "trainer": {"nnodes": 2, "n_gpus_per_node": 8, "total_epochs": 2},
         "data": {"train_batch_size": 1024, "max_prompt_length": 1024, "max_response_length": 1024},
@@ -48,7 +49,7 @@ def config(**more: Any) -> Config:
     return Config(values)
 
 
-def test_a_config_is_read_by_dotted_keys() -> None:
+def test_config_is_read_by_dotted_keys() -> None:
     read = config(trainer__logger="???")
     assert read.get("data.train_batch_size") == 1024
     assert read.get("trainer.logger") is None
@@ -59,19 +60,17 @@ def test_a_config_is_read_by_dotted_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("key", "expected"),
     [("trainer.save_freqq", "trainer.save_freq"), ("rollout.temperature", "actor.rollout.temperature"), ("colour", "")],
 )
-def test_the_nearest_key_is_a_slip_or_the_same_name_elsewhere(key: str, meant: str) -> None:
-    assert composition.nearest(key, ["trainer.save_freq", "trainer.test_freq", "actor.rollout.temperature"]) == meant
+def test_nearest_key_is_a_typo_or_the_same_name_elsewhere(key: str, expected: str) -> None:
+    assert composition.nearest(key, ["trainer.save_freq", "trainer.test_freq", "actor.rollout.temperature"]) == expected
 
 
-def test_a_trainer_says_where_its_configuration_is_without_being_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trainers_configuration_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "mine"
     package.mkdir()
-    (package / "__init__.py").write_text("raise ImportError('it is not imported')")
+    (package / "__init__.py").write_text("raise ImportError('it must not be imported')")
     (package / "train.py").write_text("@hydra.main(config_path='conf', config_name='job.yaml')\ndef main(c): ...\n")
     (package / "plain.py").write_text("print()")
     monkeypatch.syspath_prepend(tmp_path)
@@ -81,12 +80,12 @@ def test_a_trainer_says_where_its_configuration_is_without_being_imported(
     assert composition.source("no_such_package.main") is None
 
 
-def test_a_trainer_without_hydra_is_let_through_with_a_word() -> None:
-    (found,) = check.of_command(["python3", "-m", "no_such_package.main", "a=1"], {}, Facts()).findings
-    assert (found.severity, "is not looked at" in found.cause) == ("note", True)
+def test_trainer_without_hydra_passes_with_a_note() -> None:
+    (found,) = check.check_command(["python3", "-m", "no_such_package.main", "a=1"], {}, Facts()).findings
+    assert (found.severity, "is not checked" in found.cause) == ("note", True)
 
 
-def test_replicas_are_the_gpus_over_those_that_share_a_sequence() -> None:
+def test_replicas_are_gpus_divided_by_the_parallel_sizes() -> None:
     assert batch.replicas(config()) == 16
     assert batch.replicas(config(actor_rollout_ref__actor__ulysses_sequence_parallel_size=4)) == 4
     megatron = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}
@@ -98,77 +97,77 @@ def test_replicas_are_the_gpus_over_those_that_share_a_sequence() -> None:
     )
 
 
-def test_memory_is_counted_by_what_each_part_takes() -> None:
+def test_memory_of_a_role_is_the_sum_of_its_parts() -> None:
     (actor,) = memory.roles(config(), SEVEN_BILLION)
-    each = SEVEN_BILLION.parameters * 4 / 16
-    assert (actor.weights, actor.gradients, actor.optimiser) == (each, each, 2 * each)
-    assert (actor.busy, actor.idle, actor.idle_at_start, actor.on_node) == (4 * each, 3 * each, each, 0)
+    size = SEVEN_BILLION.parameters * 4 / 16
+    assert (actor.weights, actor.gradients, actor.optimiser) == (size, size, 2 * size)
+    assert (actor.busy, actor.idle, actor.idle_at_start, actor.on_node) == (4 * size, 3 * size, size, 0)
 
 
-def test_offloaded_parts_lie_in_the_nodes_memory() -> None:
+def test_offloaded_parts_use_the_nodes_memory() -> None:
     offload = {"param_offload": True, "optimizer_offload": True, "fsdp_size": -1}
     (actor,) = memory.roles(config(actor_rollout_ref__actor__fsdp_config=offload), SEVEN_BILLION)
     assert (actor.idle, actor.on_node) == (0, SEVEN_BILLION.parameters * 12 / 16)
 
 
-def test_an_adapter_needs_neither_gradients_nor_moments_of_the_whole() -> None:
+def test_adapter_needs_no_gradients_or_moments_of_the_model() -> None:
     (actor,) = memory.roles(config(actor_rollout_ref__model__lora_rank=32), SEVEN_BILLION)
     assert actor.gradients == actor.optimiser == 0
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.6, ""), (0.94, "warning"), (0.99, "error")])
-def test_the_rollout_leaves_room_for_what_is_trained(share: float, severity: str) -> None:
+def test_rollout_must_leave_memory_for_the_training(share: float, severity: str) -> None:
     facts = Facts(gpu_memory=80 * GB, model=SEVEN_BILLION)
     found = list(memory.memory_of_a_gpu(config(actor_rollout_ref__rollout__gpu_memory_utilization=share), facts))
-    assert [one.severity for one in found if one.severity != "note"] == ([severity] if severity else [])
+    assert [each.severity for each in found if each.severity != "note"] == ([severity] if severity else [])
 
 
-def test_steps_are_known_by_the_rows_or_when_they_are_said() -> None:
+def test_steps_are_computed_from_rows_or_given() -> None:
     assert paths.steps(config(), Facts()) is None
     assert paths.steps(config(), Facts(rows=7473)) == 14
     assert paths.steps(config(trainer__total_training_steps=4), Facts(rows=7473)) == 4
 
 
-def test_all_errors_end_a_job_in_one_sentence_each_and_warnings_do_not() -> None:
-    finding.require_none([finding.warning("a", "A is odd.", "Look."), finding.note("b", "B.")])
+def test_errors_are_raised_together_and_warnings_are_not() -> None:
+    finding.require_no_errors([finding.warning("a", "A is odd.", "Check it."), finding.note("b", "B.")])
     with pytest.raises(BadTrainingConfig) as seen:
-        finding.require_none(
-            [finding.error("a", "A is wrong.", "Say A=1."), finding.error("b", "B is, too.", "Say A=1.")]
+        finding.require_no_errors(
+            [finding.error("a", "A is wrong.", "Set A=1."), finding.error("b", "B is, too.", "Set A=1.")]
         )
-    assert (seen.value.code, seen.value.cause, seen.value.fix) == (65, "A is wrong. B is, too.", "Say A=1.")
+    assert (seen.value.code, seen.value.cause, seen.value.fix) == (65, "A is wrong. B is, too.", "Set A=1.")
 
 
-def test_what_is_kept_for_prepare_is_what_was_seen(tmp_path: Path) -> None:
-    kept = tmp_path / "configuration.json"
-    check.save(kept, config(), Facts(gpu_memory=80 * GB, wandb=True))
-    read, facts = check.saved(kept)
+def test_saved_configuration_round_trips(tmp_path: Path) -> None:
+    file = tmp_path / "configuration.json"
+    check.save(file, config(), Facts(gpu_memory=80 * GB, wandb=True))
+    read, facts = check.saved(file)
     assert (read.values, facts) == (config().values, Facts(gpu_memory=80 * GB, wandb=True))
 
 
-def answering(tmp_path: Path, text: str, code: int) -> list[str]:
-    script = tmp_path / "look.py"
+def printing(tmp_path: Path, text: str, code: int) -> list[str]:
+    script = tmp_path / "check.py"
     script.write_text(f"import sys\nprint({text!r})\nsys.exit({code})")
     return [sys.executable, str(script)]
 
 
-def test_a_job_notes_warnings_and_ends_with_65_for_errors(tmp_path: Path) -> None:
+def test_warnings_are_logged_and_errors_exit_with_65(tmp_path: Path) -> None:
     notes: list[str] = []
-    answer = json.dumps({"findings": [finding.warning("a", "A is odd.", "Look.").message()]})
-    asyncio.run(child.run(answering(tmp_path, answer, 0), {}, notes.append, lambda: notes.append("sound")))
-    assert notes == ["sound", "warning: A is odd. Look."]
-    answer = json.dumps({"findings": [finding.error("a", "A is wrong.", "Say A=1.").message()]})
-    with pytest.raises(BadTrainingConfig, match=r"A is wrong\. Say A=1\."):
-        asyncio.run(child.run(answering(tmp_path, answer, 65), {}, notes.append, lambda: notes.append("sound")))
-    assert notes.count("sound") == 1
+    answer = json.dumps({"findings": [asdict(finding.warning("a", "A is odd.", "Check it."))]})
+    asyncio.run(child.run(printing(tmp_path, answer, 0), {}, notes.append, lambda: notes.append("passed")))
+    assert notes == ["passed", "warning: A is odd. Check it."]
+    answer = json.dumps({"findings": [asdict(finding.error("a", "A is wrong.", "Set A=1."))]})
+    with pytest.raises(BadTrainingConfig, match=r"A is wrong\. Set A=1\."):
+        asyncio.run(child.run(printing(tmp_path, answer, 65), {}, notes.append, lambda: notes.append("passed")))
+    assert notes.count("passed") == 1
 
 
-def test_a_look_that_fails_itself_ends_no_job(tmp_path: Path) -> None:
+def test_failed_check_is_only_logged(tmp_path: Path) -> None:
     notes: list[str] = []
-    asyncio.run(child.run(answering(tmp_path, "MemoryError", 137), {}, notes.append, notes.clear))
-    assert notes == ["warning: the look at the configuration ended with 137, training will tell: MemoryError"]
+    asyncio.run(child.run(printing(tmp_path, "MemoryError", 137), {}, notes.append, notes.clear))
+    assert notes == ["warning: the check of the configuration exited with 137; training may fail: MemoryError"]
 
 
-def test_a_gpus_memory_is_what_the_driver_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_memory_is_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for card, size in (("card0", 192 * GB), ("card1", 64 * GB)):
         (tmp_path / card).mkdir()
         (tmp_path / card / "mem_info_vram_total").write_text(f"{size}\n")
@@ -181,21 +180,21 @@ def test_a_gpus_memory_is_what_the_driver_says(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("recipe", ["gsm8k_ppo", "gsm8k_grpo", "demo_cpu"])
-def test_the_command_that_is_printed_is_the_jobs(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_command_equals_the_jobs(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = ["trainer.total_epochs=2", "trainer.experiment_name='two words'"]
     flags = ["--recipe", str(RECIPES / f"{recipe}.yaml"), "--verl", "0.9.1", "--nodes", "3", "--gpus-per-node", "4"]
 
     assert configuration.main([*flags, "--print", "--", *overrides]) == 0
 
-    wanted = recipes.training(
+    expected = recipes.make_training(
         recipes.load(RECIPES / f"{recipe}.yaml"), overrides, verl_version="0.9.1", nodes=3, gpus_per_node=4,
         run_dir=Path("/run-directory"), data_dir=Path("/data-directory"),
     )  # fmt: skip
-    words = shlex.split(capsys.readouterr().out)
-    assert words == ["env", *(f"{name}={value}" for name, value in wanted.env.items()), *wanted.argv]
+    argv = shlex.split(capsys.readouterr().out)
+    assert argv == ["env", *(f"{name}={value}" for name, value in expected.env.items()), *expected.argv]
 
 
-def test_a_command_that_cannot_be_made_ends_with_65_and_one_with_a_secret_is_masked(
+def test_invalid_command_exits_with_65_and_secrets_are_masked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     flags = ["--recipe", str(RECIPES / "demo_cpu.yaml"), "--verl", "0.9.1", "--print", "--"]

@@ -1,4 +1,4 @@
-"""Every rule with every key that it reads as nobody would write it: a finding that can be followed, or none."""
+"""Every rule with unusual values of every key that it reads: it raises nothing, and its findings are complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FACTS = Facts(
     model=Model(7_615_616_512, 28, 28, 4, 128, 152064, 32768, 57344),
     rows=7473,
 )
-ODD: tuple[Any, ...] = (
+UNUSUAL: tuple[Any, ...] = (
     0, -1, -7, 10**30, None, MISSING, True, False, 0.0, -2.5, 1e400,
     "", "8", "eight", "/", [], [0], ["a", None], {}, {"a": 1},
 )  # fmt: skip
@@ -33,14 +33,14 @@ Rule = Callable[[Config, Facts], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     *rules.RULES,
     *rules.LATER_RULES,
-    enum_values.the_image_has_the_engine,
+    enum_values.image_has_the_engine,
     lambda config, _: enum_values.unknown_values(config, KNOWN, lambda _: ["more"]),
-    lambda config, _: enum_values.a_rollout_is_chosen(config, KNOWN),
+    lambda config, _: enum_values.rollout_is_chosen(config, KNOWN),
 )
 
 
-class Noted(Config):
-    """A configuration that notes which keys it was asked for."""
+class Recorder(Config):
+    """A configuration that records the keys that are read."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
@@ -59,8 +59,8 @@ def role(**more: Any) -> dict[str, Any]:
     return {"strategy": "fsdp", "ppo_mini_batch_size": 256, "ppo_micro_batch_size_per_gpu": 8, **more}
 
 
-def sound(strategy: str, *, dynamic: bool) -> dict[str, Any]:
-    """Return PPO with a critic and a reference on 2 nodes with 8 GPUs each, with which nothing is wrong."""
+def valid(strategy: str, *, dynamic: bool) -> dict[str, Any]:
+    """Return a valid PPO with a critic and a reference on 2 nodes with 8 GPUs each."""
     sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1, "context_parallel_size": 1}
     engine = {"fsdp_config": {"fsdp_size": -1, "param_offload": True, "optimizer_offload": True}, "megatron": sizes}
     batches = {"use_dynamic_bsz": dynamic, "ppo_max_token_len_per_gpu": 16384, "use_kl_loss": True}
@@ -95,58 +95,58 @@ def sound(strategy: str, *, dynamic: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-SOUND = [sound(strategy, dynamic=dynamic) for strategy in ("fsdp", "megatron") for dynamic in (False, True)]
+VALID = [valid(strategy, dynamic=dynamic) for strategy in ("fsdp", "megatron") for dynamic in (False, True)]
 
 
 def with_value(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return the configuration with another value; the parts beside it are shared."""
+    """Return the configuration with another value; other parts are shared."""
     name, _, inner = key.partition(".")
     below = values.get(name)
     return {**values, name: with_value(below if isinstance(below, dict) else {}, inner, value) if inner else value}
 
 
 def readers(values: dict[str, Any]) -> dict[str, list[Rule]]:
-    """Return the rules by the keys that each reads."""
+    """Return the rules that read each key."""
     found: dict[str, list[Rule]] = {}
     for rule in RULES:
-        config = Noted(values)
+        config = Recorder(values)
         list(rule(config, FACTS))
         for key in config.read:
             found.setdefault(key, []).append(rule)
     return found
 
 
-CASES = [(values, readers(values)) for values in SOUND]
+CASES = [(values, readers(values)) for values in VALID]
 KEYS = sorted({key for _, read in CASES for key in read})
 
 
-def findings(values: dict[str, Any], asked: Sequence[Rule] = RULES) -> list[Finding]:
-    return [found for rule in asked for found in rule(Config(values), FACTS)]
+def findings(values: dict[str, Any], rules_to_apply: Sequence[Rule] = RULES) -> list[Finding]:
+    return [found for rule in rules_to_apply for found in rule(Config(values), FACTS)]
 
 
-@pytest.mark.parametrize("values", SOUND, ids=["fsdp", "fsdp-dynamic", "megatron", "megatron-dynamic"])
-def test_nothing_is_wrong_with_what_the_odd_values_are_put_into(values: dict[str, Any]) -> None:
+@pytest.mark.parametrize("values", VALID, ids=["fsdp", "fsdp-dynamic", "megatron", "megatron-dynamic"])
+def test_valid_configurations_have_no_errors(values: dict[str, Any]) -> None:
     assert [found.sentence() for found in findings(values) if found.severity == ERROR] == []
 
 
-def test_the_rules_read_many_keys_of_every_part() -> None:
+def test_rules_read_many_keys_of_every_section() -> None:
     assert len(KEYS) > 60
     assert {key.partition(".")[0] for key in KEYS} >= {"trainer", "data", "algorithm", "critic", "actor_rollout_ref"}
 
 
-@pytest.mark.parametrize("value", ODD, ids=repr)
-def test_a_value_that_nobody_would_write_ends_no_rule(value: Any) -> None:
+@pytest.mark.parametrize("value", UNUSUAL, ids=repr)
+def test_unusual_value_of_one_key_crashes_no_rule(value: Any) -> None:
     for values, read in CASES:
-        for key, asked in read.items():
-            for found in findings(with_value(values, key, value), asked):
+        for key, rules_to_apply in read.items():
+            for found in findings(with_value(values, key, value), rules_to_apply):
                 assert found.cause.endswith("."), (key, found)
                 assert found.fix.endswith(".") or found.severity == "note", (key, found)
                 assert found.key or found.severity == "note", (key, found)
 
 
-@pytest.mark.parametrize("value", ODD, ids=repr)
-def test_nor_does_it_where_every_key_has_it(value: Any) -> None:
-    for values in SOUND:
+@pytest.mark.parametrize("value", UNUSUAL, ids=repr)
+def test_unusual_value_of_every_key_crashes_no_rule(value: Any) -> None:
+    for values in VALID:
         changed = values
         for key in KEYS:
             if not isinstance(Config(changed).get(key), dict):
@@ -169,24 +169,24 @@ def test_nor_does_it_where_every_key_has_it(value: Any) -> None:
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
     ],
 )
-def test_a_size_of_nothing_is_told_first_and_by_its_own_name(key: str, value: int) -> None:
-    wrong = [found for found in findings(with_value(SOUND[0], key, value)) if found.severity == ERROR]
+def test_size_below_one_is_the_first_error_with_its_own_key(key: str, value: int) -> None:
+    wrong = [found for found in findings(with_value(VALID[0], key, value)) if found.severity == ERROR]
 
     assert wrong[0].key == key
-    assert f"is {value}, and there has to be at least 1" in wrong[0].cause
+    assert f"is {value}; at least 1 is required" in wrong[0].cause
     assert [found.key for found in wrong[1:] if found.key == key] == []
 
 
 @pytest.mark.parametrize("value", [0, -0.5, 1.5, 24, float("inf")])
-def test_a_share_of_memory_that_is_no_part_of_one_is_told(value: float) -> None:
-    wrong = findings(with_value(SOUND[0], UTILISATION, value))
+def test_memory_share_outside_of_zero_to_one_is_an_error(value: float) -> None:
+    wrong = findings(with_value(VALID[0], UTILISATION, value))
 
     assert [found.cause for found in wrong if found.severity == ERROR] == [
-        f"{UTILISATION} is {value}, and a part of 1 is wanted."
+        f"{UTILISATION} is {value}; a fraction up to 1 is required."
     ]
 
 
-def test_what_is_not_set_or_of_another_kind_is_no_size() -> None:
+def test_sizes_that_are_unset_or_no_integers_are_ignored() -> None:
     for value in (None, "2", [2], 2.0, True):
-        changed = with_value(SOUND[0], "trainer.nnodes", value)
+        changed = with_value(VALID[0], "trainer.nnodes", value)
         assert list(sizes_are_above_zero(Config(changed), FACTS)) == []

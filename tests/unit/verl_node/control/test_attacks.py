@@ -219,7 +219,7 @@ def test_who_has_taken_the_control_port_is_named() -> None:
         with pytest.raises(BadSettings, match=r"control port .* cannot be used: .*in use.*") as refused:
             await Head.listening_on(port)
         uid = NOBODY if os.geteuid() == 0 else os.geteuid()
-        assert f"(uid {uid}) listens there." in refused.value.cause
+        assert f"(uid {uid}) listens on it." in refused.value.cause
 
     with attacker("squat", port):
         asyncio.run(story())
@@ -232,7 +232,7 @@ def test_who_listens_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
     (tmp_path / "net" / "tcp").write_text(head + row.format("0100007F:18EB", "01", 7))
     (tmp_path / "net" / "tcp6").write_text(head + row.format("0" * 32 + ":18EB", "0A", 987654))
 
-    assert address.listener(6379, tmp_path) == " A process of the account with the uid 987654 listens there."
+    assert address.listener(6379, tmp_path) == " A process of the account with the uid 987654 listens on it."
     assert address.listener(6380, tmp_path) == ""
     assert address.listener(6379, tmp_path / "none") == ""
 

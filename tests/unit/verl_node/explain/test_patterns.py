@@ -1,4 +1,4 @@
-"""A line of a log may be anything: no pattern takes long on one, and nothing in it reaches a terminal."""
+"""A log line may contain anything: no pattern is slow on it, and no control character reaches a terminal."""
 
 from __future__ import annotations
 
@@ -35,27 +35,30 @@ FAILURE = "OSError: [Errno 122] Disk quota exceeded: 'x'"
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
-    """Every pattern of explain's modules and tables, and of what else looks at each line of a training."""
+    """Yield every pattern of explain's modules and tables, and of other code that reads each line of a training."""
     names = [f"verl_node.explain.{module.name}" for module in pkgutil.iter_modules(verl_node.explain.__path__)]
     modules = [*map(importlib.import_module, names), masking, metrics, control_characters, process, stacks]
     for module in modules:
         for name, value in vars(module).items():
             yield from ((f"{module.__name__}.{name}", found) for found in compiled(value))
     yield from ((f"rule {rule.id}", rule.pattern) for rule in rules.load())
-    yield from ((f"place {place.id}", place.pattern) for place in stack_parts.load())
-    yield from ((f"endings, restarted={known}", first_failure.bad(restarted=known)) for known in (False, True))
+    yield from ((f"part {part.id}", part.pattern) for part in stack_parts.load())
+    yield from (
+        (f"endings, restarted={restarted}", first_failure.bad_end_pattern(restarted=restarted))
+        for restarted in (False, True)
+    )
 
 
 def compiled(value: Any) -> Iterator[re.Pattern[Any]]:
     if isinstance(value, re.Pattern):
         yield value
     elif isinstance(value, tuple):
-        for one in value:
-            yield from compiled(one)
+        for item in value:
+            yield from compiled(item)
 
 
-def test_no_pattern_takes_long_on_any_line() -> None:
-    """One second is what it may take; the test allows two for a machine that is busy, and looks again at the slow."""
+def test_patterns_are_fast_on_every_line() -> None:
+    """The limit is one second; the test allows two on a busy machine, and repeats slow ones."""
     texts = [(word * (SIZE // len(word) + 1))[:SIZE] for word in WORDS]
     found = list(patterns())
     slow = []
@@ -77,8 +80,8 @@ def seconds(pattern: re.Pattern[Any], text: Any) -> float:
 
 
 @pytest.mark.parametrize("word", ["msccl ", "gcs_server ", "ppo_mini_batch_size ", "ptrace ", "Error: ", "wandb "])
-def test_a_line_of_a_mebibyte_is_read_in_time(word: str, tmp_path: Path) -> None:
-    """Of what a rule's literals are, its pattern may take time by the square: it sees what stands around them."""
+def test_very_long_line_is_read_in_time(word: str, tmp_path: Path) -> None:
+    """A pattern may take quadratic time on a rule's literals: it is applied to their surroundings only."""
     log = tmp_path / "job.out"
     log.write_text(word * ((1 << 20) // len(word)) + f"\n{FAILURE}\n")
     began = time.monotonic()
@@ -89,48 +92,49 @@ def test_a_line_of_a_mebibyte_is_read_in_time(word: str, tmp_path: Path) -> None
 
 
 def escaped(folder: Path) -> str:
-    """A run directory whose every word has an escape, and what is told of it as text and as JSON."""
+    """Return the explanation, as text and JSON, of a run directory with escape sequences everywhere."""
     log = folder / "nodes" / "0-n1" / "node.log"
     log.parent.mkdir(parents=True)
     text = "".join(
-        f'Traceback (most recent call last):\n  File "{one}x.py", line 1, in f\n    g()\nOddError: {one}odd{one}\n'
-        for one in ("\x1b[31mred", *ESCAPES)
+        f'Traceback (most recent call last):\n  File "{escape}x.py", line 1, in f\n    g()\n'
+        f"OddError: {escape}odd{escape}\n"
+        for escape in ("\x1b[31mred", *ESCAPES)
     )
     log.write_bytes(text.encode())
-    told = explain([folder], failed=True)
-    return f"{told.text()}\n{told.json()}"
+    found = explain([folder], failed=True)
+    return f"{found.text()}\n{found.json()}"
 
 
-def test_an_explanation_has_no_control_characters(tmp_path: Path) -> None:
-    told = escaped(tmp_path)
+def test_explanation_has_no_control_characters(tmp_path: Path) -> None:
+    found = escaped(tmp_path)
 
-    assert "OddError: redoddred" in told
-    assert "[31m" not in told
-    assert FORBIDDEN.search(told) is None
-    assert "\\u00" not in told
+    assert "OddError: redoddred" in found
+    assert "[31m" not in found
+    assert FORBIDDEN.search(found) is None
+    assert "\\u00" not in found
 
 
 @pytest.mark.parametrize("escape", ESCAPES, ids=ascii)
-def test_a_verdict_that_has_a_line_of_a_log_has_no_control_characters(escape: str, tmp_path: Path) -> None:
-    words = {"stage": f"head{escape}", "host": f"n{escape}1", "cause": f"It said {escape}boom{escape}.", "fix": escape}
-    (tmp_path / "result.json").write_text(json.dumps({"code": 71, **words}))
+def test_explained_verdict_has_no_control_characters(escape: str, tmp_path: Path) -> None:
+    fields = {"stage": f"head{escape}", "host": f"n{escape}1", "cause": f"It said {escape}boom{escape}.", "fix": escape}
+    (tmp_path / "result.json").write_text(json.dumps({"code": 71, **fields}))
     (tmp_path / "node.log").write_text("nothing\n")
 
-    told = explain([tmp_path])
+    found = explain([tmp_path])
 
-    assert "boom" in told.cause
-    assert FORBIDDEN.search(told.text() + told.json()) is None
+    assert "boom" in found.cause
+    assert FORBIDDEN.search(found.text() + found.json()) is None
 
 
-def test_the_line_of_a_rule_and_its_names_have_no_control_characters(tmp_path: Path) -> None:
+def test_explained_rule_has_no_control_characters(tmp_path: Path) -> None:
     log = tmp_path / "job.out"
-    for one in ESCAPES:
-        log.write_bytes(f"{one}{FAILURE} {one}here{one}\n".encode())
-        told = explain([log], failed=True)
-        assert FORBIDDEN.search(told.text() + told.json()) is None
+    for escape in ESCAPES:
+        log.write_bytes(f"{escape}{FAILURE} {escape}text{escape}\n".encode())
+        found = explain([log], failed=True)
+        assert FORBIDDEN.search(found.text() + found.json()) is None
 
 
-def test_a_secret_with_a_colour_in_its_midst_is_masked() -> None:
+def test_secret_with_an_escape_sequence_is_masked() -> None:
     secret = f"hf_{'x' * 17}\x1b[31m{'y' * 17}"
 
     assert report.clean(f"login with {secret} failed".encode()) == "login with *** failed"
@@ -140,8 +144,8 @@ TOKEN = "0123456789abcdef" * 4
 
 
 @pytest.mark.parametrize("secret", [TOKEN, f"hf_{TOKEN[:34]}"], ids=["token", "hf"])
-def test_no_part_of_a_secret_shows_where_a_line_is_cut(secret: str) -> None:
-    """The values of the job are unknown to a process that only explains: a word is left out whole or shown whole."""
+def test_truncated_line_shows_no_part_of_a_secret(secret: str) -> None:
+    """The process does not know the job's secrets, so it never shows a part of a word."""
     for before in range(1850, 2010):
         shown = report.clean(("word " * 500)[:before].encode() + b" " + secret.encode() + b" and more" * 100)
         assert not parts(secret) & parts(shown.replace(TOKEN, "")), before
@@ -152,10 +156,10 @@ def parts(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("secret", [TOKEN, f"hf_{TOKEN[:34]}"], ids=["token", "hf"])
-def test_no_part_of_a_secret_shows_where_the_end_of_a_log_begins(secret: str, tmp_path: Path) -> None:
+def test_truncated_log_shows_no_part_of_a_secret(secret: str, tmp_path: Path) -> None:
     log = tmp_path / "job.out"
     for after in range((64 << 10) - 80, (64 << 10) + 10):
         log.write_text("x " * 40000 + secret + ("y " * 40000)[:after])
-        told = explain([log], failed=True)
-        assert told.line
-        assert not parts(secret) & parts(told.text()), after
+        found = explain([log], failed=True)
+        assert found.line
+        assert not parts(secret) & parts(found.text()), after

@@ -1,4 +1,4 @@
-"""Recorded: nvidia-smi on an H200 at work."""
+"""GPU usage; nvidia-smi was recorded on a busy H200."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def fake(folder: Path, script: str) -> None:
     (folder / "nvidia-smi").chmod(0o755)
 
 
-def test_nvidia_gpus_are_read_in_percent_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_usage_is_in_percent_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    asked = platforms.PLATFORMS["cuda"].use_command[1]
+    query = platforms.PLATFORMS["cuda"].use_command[1]
     fake(
         tmp_path,
-        f'[ "$1" = "{asked}" ] && echo "GPU-1a2b, 100, 3699" && echo "GPU-3c4d, 0, 0" && echo "GPU-3c5e, [N/A], [N/A]"',
+        f'[ "$1" = "{query}" ] && echo "GPU-1a2b, 100, 3699" && echo "GPU-3c4d, 0, 0" && echo "GPU-3c5e, [N/A], [N/A]"',
     )
     assert usage.read_usage("cuda") == [
         {"utilisation_percent": 100, "memory_used_bytes": 3699 * 1024 * 1024},
@@ -34,7 +34,7 @@ def test_nvidia_gpus_are_read_in_percent_and_bytes(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("mask", "percents"), [("1", [0]), ("2,0", [None, 100]), ("GPU-3c4d", [0]), ("GPU-1a", [100]), ("GPU-9,7", [])]
 )
-def test_only_the_gpus_that_a_mask_names_count_since_the_driver_tells_of_all(
+def test_usage_covers_only_gpus_in_the_mask(
     mask: str, percents: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -42,22 +42,22 @@ def test_only_the_gpus_that_a_mask_names_count_since_the_driver_tells_of_all(
     assert [gpu["utilisation_percent"] for gpu in usage.read_usage("cuda", mask)] == percents
 
 
-def test_a_row_has_the_mean_use_and_the_most_memory_since_the_row_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary_has_mean_use_and_maximum_memory_since_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "EVERY_S", 0.0)
-    told: list[list[tuple[int | None, int | None]]] = [[(100, 5), (None, 1)], [(50, 9), (40, None)]]
+    samples: list[list[tuple[int | None, int | None]]] = [[(100, 5), (None, 1)], [(50, 9), (40, None)]]
 
-    def look() -> list[usage.Gpu]:
-        seen = told.pop(0) if told else []  # a driver that does not answer
-        return [{"utilisation_percent": percent, "memory_used_bytes": used} for percent, used in seen]
+    def read() -> list[usage.Gpu]:
+        sample = samples.pop(0) if samples else []  # the driver does not answer
+        return [{"utilisation_percent": percent, "memory_used_bytes": used} for percent, used in sample]
 
     async def rows() -> list[list[usage.Gpu]]:
-        watch = usage.Watch(look)
+        watch = usage.Watch(read)
         following = asyncio.ensure_future(watch.follow())
-        while len(watch._seen) < 2:
+        while len(watch._samples) < 2:
             await asyncio.sleep(0)
         following.cancel()
         first = await watch.since()
-        told.append([(7, 7), (0, 7)])
+        samples.append([(7, 7), (0, 7)])
         return [first, await watch.since()]
 
     first, second = asyncio.run(rows())
@@ -66,11 +66,11 @@ def test_a_row_has_the_mean_use_and_the_most_memory_since_the_row_before(monkeyp
     assert [gpu["utilisation_percent"] for gpu in second] == [7, 0]
 
 
-def test_where_no_gpu_tells_nobody_goes_on_looking() -> None:
+def test_sampling_ends_without_gpus() -> None:
     asyncio.run(asyncio.wait_for(usage.Watch(list).follow(), 5))
 
 
-def test_a_node_without_gpus_or_with_a_broken_driver_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_is_empty_without_gpus_or_a_working_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert usage.read_usage("cuda") == []
     fake(tmp_path, 'echo "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."; exit 9')
@@ -78,12 +78,10 @@ def test_a_node_without_gpus_or_with_a_broken_driver_has_none(tmp_path: Path, mo
     assert usage.read_usage("rocm") == usage.read_usage("cpu") == []
 
 
-def test_amd_gpus_are_read_from_the_kernels_files_in_the_order_of_their_cards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_amd_usage_is_read_from_sysfs_in_card_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = tuple(str(tmp_path / "card[0-9]*" / "device" / Path(file).name) for file in ROCM.use_files)
-    given = str(tmp_path / "dri" / "renderD*")
-    monkeypatch.setitem(platforms.PLATFORMS, "rocm", replace(ROCM, use_files=files, devices=given))
+    devices = str(tmp_path / "dri" / "renderD*")
+    monkeypatch.setitem(platforms.PLATFORMS, "rocm", replace(ROCM, use_files=files, devices=devices))
     (tmp_path / "dri").mkdir()
     cards = (
         ("card10", "7\n", "2048\n"),
@@ -94,7 +92,7 @@ def test_amd_gpus_are_read_from_the_kernels_files_in_the_order_of_their_cards(
     for number, (card, busy, used) in enumerate(cards, 128):
         device = tmp_path / card / "device"
         (device / "drm" / f"renderD{number}").mkdir(parents=True)
-        if card != "card4":  # the neighbour's: /sys shows it, /dev/dri of the container does not
+        if card != "card4":  # another job's: in /sys, but not in the container's /dev/dri
             (tmp_path / "dri" / f"renderD{number}").touch()
         (device / "gpu_busy_percent").write_text(busy)
         (device / "mem_info_vram_used").write_text(used)

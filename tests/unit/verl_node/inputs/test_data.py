@@ -1,4 +1,4 @@
-"""What verl's own scripts (examples/data_preprocess at b178a3c, after 0.7) made of the raw files stands beside them."""
+"""Data sets; the expected rows were made by verl's scripts (examples/data_preprocess at b178a3c, after 0.7)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 import pytest
 from verl_node.errors import BadTrainingConfig, InputUnavailable
 from verl_node.inputs import data, hub
-from verl_node.inputs.data import demo, gsm8k, math, raw
+from verl_node.inputs.data import demo, raw, rows
 
 from tests.support.paths import RECORDED
 
 VERL = RECORDED / "verl"
 
 
-def of_verl(name: str, split: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((VERL / name / f"verl-{split}.json").read_text())["rows"]
-    return rows
+def rows_of_verl(name: str, split: str) -> list[dict[str, Any]]:
+    recorded: list[dict[str, Any]] = json.loads((VERL / name / f"verl-{split}.json").read_text())["rows"]
+    return recorded
 
 
 @pytest.mark.parametrize("split", raw.SPLITS)
 @pytest.mark.parametrize("name", ["gsm8k", "math"])
-def test_rows_are_those_of_verls_script_on_the_same_raw_file(name: str, split: str) -> None:
+def test_rows_equal_those_of_verls_script(name: str, split: str) -> None:
     data_set = data.DATA_SETS[name]
     assert data_set.origin is not None
     files = raw.local(data_set.origin, VERL)
     assert files is not None
-    rows = data_set.rows(split, raw.read(files[split]))
-    assert rows == of_verl(name, split)
-    assert [list(row) for row in rows] == [list(row) for row in of_verl(name, split)]
+    made = data_set.rows(split, raw.read(files[split]))
+    assert made == rows_of_verl(name, split)
+    assert [list(row) for row in made] == [list(row) for row in rows_of_verl(name, split)]
 
 
 @pytest.mark.parametrize(
@@ -39,25 +39,25 @@ def test_rows_are_those_of_verls_script_on_the_same_raw_file(name: str, split: s
         (r"\boxed{1} then \boxed{\frac{a}{\sqrt{2}}}.", r"\frac{a}{\sqrt{2}}"),
         (r"so $\boxed 7$ it is", "7"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"an \fbox{3} is none to verl", None),
+        (r"an \fbox{3} does not count", None),
         (r"cut \boxed{1 + {2}", None),
         ("nothing", None),
     ],
 )
-def test_the_answer_of_a_math_solution_is_its_last_box(solution: str, answer: str | None) -> None:
-    assert math.answer(solution) == answer
+def test_answer_of_a_math_solution_is_its_last_box(solution: str, answer: str | None) -> None:
+    assert rows.math_answer(solution) == answer
 
 
-def test_a_row_without_an_answer_is_named() -> None:
+def test_row_without_an_answer_is_named() -> None:
     with pytest.raises(InputUnavailable, match="Row 1 of gsm8k's test"):
-        gsm8k.rows("test", [{"question": "?", "answer": "#### 1"}, {"question": "?", "answer": "one"}])
+        rows.gsm8k("test", [{"question": "?", "answer": "#### 1"}, {"question": "?", "answer": "one"}])
     with pytest.raises(InputUnavailable, match="Row 0 of math's train"):
-        math.rows("train", [{"problem": "?", "solution": "one"}])
+        rows.math("train", [{"problem": "?", "solution": "one"}])
 
 
-@pytest.mark.parametrize("place", ["gsm8k/main", "gsm8k", "openai/gsm8k/main", "main"])
-def test_raw_files_are_found_where_a_copy_or_a_clone_puts_them(tmp_path: Path, place: str) -> None:
-    folder = tmp_path / place
+@pytest.mark.parametrize("where", ["gsm8k/main", "gsm8k", "openai/gsm8k/main", "main"])
+def test_raw_files_are_found_in_a_copy_or_a_clone(tmp_path: Path, where: str) -> None:
+    folder = tmp_path / where
     folder.mkdir(parents=True)
     for split in raw.SPLITS:
         (folder / f"{split}.jsonl").write_bytes((VERL / "gsm8k" / "main" / f"{split}.jsonl").read_bytes())
@@ -66,14 +66,14 @@ def test_raw_files_are_found_where_a_copy_or_a_clone_puts_them(tmp_path: Path, p
     assert raw.local(origin, tmp_path) == {split: [folder / f"{split}.jsonl"] for split in raw.SPLITS}
 
 
-def test_raw_files_of_another_data_set_are_not_taken(tmp_path: Path) -> None:
+def test_raw_files_of_another_data_set_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "gsm8k").symlink_to(VERL / "math" / "data")
     origin = data.DATA_SETS["gsm8k"].origin
     assert origin is not None
     assert raw.local(origin, tmp_path) is None
 
 
-def test_without_hub_and_without_local_folder_66_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_raw_data_exits_with_66_and_names_both_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(repository: str, folder: str) -> Path:
         raise InputUnavailable(f"{repository}: https://hub.example does not answer.", fix="")
 
@@ -86,24 +86,24 @@ def test_without_hub_and_without_local_folder_66_names_both(tmp_path: Path, monk
     assert "VERLJOB_DATA_SOURCE" in seen.value.fix
 
 
-def test_a_hub_that_does_not_answer_is_said_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_is_reported_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    assert "http://127.0.0.1:9 does not answer" in hub._silence()
+    assert "http://127.0.0.1:9 does not answer" in hub._unreachable()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert hub._silence() == "HF_HUB_OFFLINE is set"
+    assert hub._unreachable() == "HF_HUB_OFFLINE is set"
 
 
-def test_an_unknown_data_set_ends_with_65_and_the_list(tmp_path: Path) -> None:
+def test_unknown_data_set_exits_with_65_and_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(BadTrainingConfig, match="there are gsm8k, math, demo"):
         data.ensure("imagenet", tmp_path)
 
 
-def test_the_demo_has_the_same_right_sums_every_time() -> None:
-    rows = list(demo.raw_rows("train"))
-    assert rows == list(demo.raw_rows("train"))
-    assert len(rows) == demo.SIZES["train"]
-    for row, made in zip(rows, gsm8k.rows("train", rows)):
+def test_demo_data_is_deterministic_and_correct() -> None:
+    raw_rows = list(demo.raw_rows("train"))
+    assert raw_rows == list(demo.raw_rows("train"))
+    assert len(raw_rows) == demo.SIZES["train"]
+    for row, made in zip(raw_rows, rows.gsm8k("train", raw_rows)):
         first, second = (int(word) for word in row["question"].split() if word.isdigit())
         assert made["reward_model"]["ground_truth"] == str(first + second)
         assert made["data_source"] == "openai/gsm8k"

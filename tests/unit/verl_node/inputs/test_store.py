@@ -12,8 +12,6 @@ from verl_node.inputs.data import store
 
 from tests.support.paths import ENTRYPOINTS
 
-PYTHON_PATH = ENTRYPOINTS
-
 MAKE_SLOWLY = """
 import sys, time
 from pathlib import Path
@@ -26,7 +24,7 @@ def write(folder):
     (folder / "test").write_text("b")
 
 folder = store.make(Path(sys.argv[1]), write, fingerprint="1")
-assert store.is_whole(folder, "1"), sorted(folder.iterdir())
+assert store.is_complete(folder, "1"), sorted(folder.iterdir())
 """
 
 
@@ -35,22 +33,22 @@ def write(folder: Path) -> None:
 
 
 def write_never(folder: Path) -> None:
-    raise AssertionError("what is whole is not made again")
+    raise AssertionError("a complete folder is not made again")
 
 
-def left(folder: Path) -> list[str]:
-    """What lies beside a folder, apart from its lock."""
+def files_beside(folder: Path) -> list[str]:
+    """Return the names in a folder's parent, without its lock file."""
     return sorted(path.name for path in folder.parent.iterdir() if not path.name.endswith(".lock"))
 
 
-def test_what_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
+def test_complete_folder_is_kept(tmp_path: Path) -> None:
     folder = store.make(tmp_path / "set", write, fingerprint="1")
     assert store.make(folder, write_never, fingerprint="1") == folder
-    assert left(folder) == ["set"]
+    assert files_beside(folder) == ["set"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "other bytes", "gone", "no manifest", "broken manifest"])
-def test_what_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_incomplete_folder_is_made_again(tmp_path: Path, damage: str) -> None:
     folder = store.make(tmp_path / "set", write, fingerprint="1")
     if damage == "cut":
         (folder / "train").write_text("many")
@@ -62,13 +60,13 @@ def test_what_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
         (folder / store.MANIFEST).unlink()
     else:
         (folder / store.MANIFEST).write_text('{"fingerprint": "1", "files":')
-    assert not store.is_whole(folder, "1")
+    assert not store.is_complete(folder, "1")
     store.make(folder, write, fingerprint="1")
-    assert store.is_whole(folder, "1")
-    assert left(folder) == ["set"]
+    assert store.is_complete(folder, "1")
+    assert files_beside(folder) == ["set"]
 
 
-def test_other_raw_files_make_other_data(tmp_path: Path) -> None:
+def test_new_fingerprint_replaces_the_folder(tmp_path: Path) -> None:
     def write_other(folder: Path) -> None:
         (folder / "train").write_text("new rows")
 
@@ -77,38 +75,38 @@ def test_other_raw_files_make_other_data(tmp_path: Path) -> None:
     assert (folder / "train").read_text() == "new rows"
 
 
-def test_data_made_from_a_local_folder_serve_where_none_is_named_later(tmp_path: Path) -> None:
+def test_general_fingerprint_matches_a_more_specific_one(tmp_path: Path) -> None:
     folder = store.make(tmp_path / "set", write, fingerprint="1 abc")
-    assert store.is_whole(folder, "1")
-    assert not store.is_whole(folder, "1 ab")
-    assert not store.is_whole(folder, "2")
+    assert store.is_complete(folder, "1")
+    assert not store.is_complete(folder, "1 ab")
+    assert not store.is_complete(folder, "2")
 
 
-def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_folder(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "train").write_text("half")
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space files_beside on device")
 
     folder = store.make(tmp_path / "set", write, fingerprint="1")
-    with pytest.raises(InputUnavailable, match="No space left"):
+    with pytest.raises(InputUnavailable, match="No space files_beside"):
         store.make(folder, fail, fingerprint="2")
     assert (folder / "train").read_text() == "many rows"
-    assert left(folder) == ["set"]
+    assert files_beside(folder) == ["set"]
 
 
-def test_a_folder_that_may_not_be_written_is_a_matter_of_permission(tmp_path: Path) -> None:
+def test_unwritable_data_folder_is_a_missing_permission(tmp_path: Path) -> None:
     def forbidden(folder: Path) -> None:
         raise PermissionError(13, "Permission denied", "/data/set")
 
-    with pytest.raises(PermissionMissing, match="may not use /data/set") as seen:
+    with pytest.raises(PermissionMissing, match="cannot use /data/set") as seen:
         store.make(tmp_path / "set", forbidden, fingerprint="1")
     assert seen.value.code == 77
 
 
-def test_of_several_nodes_at_once_one_makes_it_and_all_have_it(tmp_path: Path) -> None:
+def test_concurrent_nodes_make_the_folder_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MAKE_SLOWLY, str(tmp_path / "set")]
     nodes = [
-        subprocess.Popen(command, env={"PYTHONPATH": str(PYTHON_PATH)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(command, env={"PYTHONPATH": str(ENTRYPOINTS)}, stdout=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
     outputs = [node.communicate(timeout=30)[0] for node in nodes]
@@ -116,9 +114,7 @@ def test_of_several_nodes_at_once_one_makes_it_and_all_have_it(tmp_path: Path) -
     assert "".join(outputs).split() == ["made"]
 
 
-def test_without_locks_the_rename_decides_and_the_second_takes_the_firsts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_rename_wins_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -131,10 +127,10 @@ def test_without_locks_the_rename_decides_and_the_second_takes_the_firsts(
     monkeypatch.setattr(store.socket, "gethostname", iter(["slow", "fast"]).__next__)
     store.make(folder, overtaken, fingerprint="1")
     assert (folder / "train").read_text() == "many rows"
-    assert left(folder) == ["set"]
+    assert files_beside(folder) == ["set"]
 
 
-def test_a_lock_that_is_never_released_ends_with_66(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_is_never_released_exits_with_66(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "LOCK_TIMEOUT_S", 0.1)
     with (tmp_path / ".set.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -19,8 +19,8 @@ from verl_node.reporting import events, files, node_dirs
 from verl_node.reporting.verdict import write_by_rename
 from verl_node.settings.settings import Settings
 from verl_node.training import checkpoints, metrics
-from verl_node.training.metrics_writer import MetricsWriter
-from verl_node.training.resume import continued
+from verl_node.training.metrics import MetricsWriter
+from verl_node.training.resume import resumed
 
 from tests.support.shell.other_account import NEEDS_ROOT, UID, attack
 from tests.unit.verl_node.training.test_checkpoints import save
@@ -57,7 +57,7 @@ def journal(folder: Path) -> None:
 
 
 def rows(folder: Path) -> None:
-    MetricsWriter(folder / "metrics.jsonl", "n1", Watch(list), None, lambda _: None).take({"step": 1})
+    MetricsWriter(folder / "metrics.jsonl", "n1", Watch(list), None, lambda _: None).write_row({"step": 1})
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
@@ -134,14 +134,14 @@ def test_a_planted_checkpoint_is_never_what_a_training_goes_on_from(planted: Pat
     for mode in (0o777, 0o755):  # what was planted stays when the folder is closed
         planted.chmod(mode)
         with pytest.raises(PermissionMissing) as refused:
-            continued(training(planted), 1)
+            resumed(training(planted), 1)
     assert refused.value.code == 77
     assert f"{planted}/global_step_1000 belongs to uid {UID}" in refused.value.cause
 
 
 @NEEDS_ROOT
 def test_a_group_that_shares_its_checkpoints_says_so(planted: Path) -> None:
-    assert any("from step 1000" in note for note in continued(training(planted), 1, shared=True).notes)
+    assert any("from step 1000" in note for note in resumed(training(planted), 1, shared=True).notes)
 
 
 @NEEDS_ROOT
@@ -149,7 +149,7 @@ def test_a_folder_of_another_account_is_refused_before_anything_in_it_is_read(fo
     attack(folder, f"mkdir checkpoints; mkfifo checkpoints/{checkpoints.LATEST}; mkdir checkpoints/global_step_1")
 
     with pytest.raises(PermissionMissing, match=f"checkpoints belongs to uid {UID}"):
-        continued(training(folder / "checkpoints"), 1)
+        resumed(training(folder / "checkpoints"), 1)
 
 
 def one_shard(folder: Path) -> Path:
@@ -174,11 +174,11 @@ LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_every_file_of_a_checkpoint_is_the_accounts_alone_to_write(tmp_path: Path, what: str) -> None:
     save(tmp_path, 3)
     loosen, words = LOOSE[what]
-    assert continued(training(tmp_path), 1).notes
+    assert resumed(training(tmp_path), 1).notes
     loosen(tmp_path)
 
     with pytest.raises(PermissionMissing, match=words) as refused:
-        continued(training(tmp_path), 1)
+        resumed(training(tmp_path), 1)
     assert "chmod -R go-w" in refused.value.fix
     assert "VERLJOB_SHARED_FOLDERS=1" in refused.value.fix
 
@@ -187,7 +187,7 @@ def test_a_link_of_the_accounts_own_may_lead_to_the_folder(tmp_path: Path) -> No
     save(tmp_path / "disk", 3)
     (tmp_path / "checkpoints").symlink_to(tmp_path / "disk")
 
-    assert any("from step 3" in note for note in continued(training(tmp_path / "checkpoints"), 1).notes)
+    assert any("from step 3" in note for note in resumed(training(tmp_path / "checkpoints"), 1).notes)
 
 
 ODD = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"]

@@ -1,4 +1,4 @@
-"""Folders as verl 0.9.1 leaves them with FSDP on two ranks; torch.save's format is a zip archive."""
+"""Checkpoints with the files of verl 0.9.1 with FSDP on two ranks; torch.save writes zip archives."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def save(folder: Path, step: int, *, ranks: int = 2, latest: bool = True) -> Pat
     return path
 
 
-def test_without_a_folder_or_a_checkpoint_there_is_none(tmp_path: Path) -> None:
+def test_missing_or_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "global_step_9.torn-1").mkdir()
 
-    assert checkpoints.newest(tmp_path / "absent") == checkpoints.newest(tmp_path) == checkpoints.Found()
+    assert checkpoints.newest(tmp_path / "absent") == checkpoints.newest(tmp_path) == checkpoints.Newest()
 
 
-def test_the_newest_by_number_is_found(tmp_path: Path) -> None:
+def test_newest_checkpoint_is_the_one_with_the_highest_step(tmp_path: Path) -> None:
     save(tmp_path, 9)
     newest = save(tmp_path, 10)
 
-    assert checkpoints.newest(tmp_path) == checkpoints.Found(10, newest, {})
+    assert checkpoints.newest(tmp_path) == checkpoints.Newest(10, newest, {})
 
 
-def test_what_is_known_is_not_looked_at_again(tmp_path: Path) -> None:
+def test_known_checkpoint_is_not_checked_again(tmp_path: Path) -> None:
     (save(tmp_path, 4) / "data.pt").write_bytes(b"")
 
-    assert checkpoints.newest(tmp_path, known=4) == checkpoints.Found(4)
+    assert checkpoints.newest(tmp_path, known=4) == checkpoints.Newest(4)
 
 
 def cut(path: Path, keep: float = 0.9) -> None:
@@ -62,43 +62,43 @@ def hole(path: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a rank's file is missing": (
         lambda path: (path / "actor/optim_world_size_2_rank_1.pt").unlink(),
-        "lacks actor/optim",
+        "is missing actor/optim",
     ),
-    "the last rank's is cut short": (lambda path: cut(path / "actor/model_world_size_2_rank_1.pt"), "cut short"),
-    "one is empty": (lambda path: cut(path / "actor/extra_state_world_size_2_rank_0.pt", 0), "cut short"),
-    "a piece in the middle is missing": (lambda path: hole(path / "actor/model_world_size_2_rank_0.pt"), "cut short"),
-    "the data loader's is cut short": (lambda path: cut(path / "data.pt"), "data.pt cut short"),
+    "the last rank's is truncated": (lambda path: cut(path / "actor/model_world_size_2_rank_1.pt"), "truncated"),
+    "one is empty": (lambda path: cut(path / "actor/extra_state_world_size_2_rank_0.pt", 0), "truncated"),
+    "a piece in the middle is missing": (lambda path: hole(path / "actor/model_world_size_2_rank_0.pt"), "truncated"),
+    "the data loader's is truncated": (lambda path: cut(path / "data.pt"), "data.pt truncated"),
     "a part of Megatron's has no metadata": (
         lambda path: archive(path / "actor/dist_ckpt/__0_0.distcp"),
-        "lacks dist_ckpt/.metadata",
+        "is missing dist_ckpt/.metadata",
     ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_torn_checkpoint_is_named_and_the_one_before_is_taken(tmp_path: Path, damage: str) -> None:
+def test_torn_checkpoint_is_reported_and_the_previous_one_used(tmp_path: Path, damage: str) -> None:
     before, torn = save(tmp_path, 1), save(tmp_path, 2)
-    harm, words = DAMAGE[damage]
-    harm(torn)
+    break_checkpoint, problem = DAMAGE[damage]
+    break_checkpoint(torn)
 
     found = checkpoints.newest(tmp_path)
 
     assert (found.step, found.path) == (1, before)
-    assert words in found.torn[torn]
+    assert problem in found.torn[torn]
 
 
-def test_a_checkpoint_whose_saving_was_cut_off_is_not_whole(tmp_path: Path) -> None:
+def test_checkpoint_newer_than_the_trainers_record_is_incomplete(tmp_path: Path) -> None:
     before = save(tmp_path, 1)
     unfinished = save(tmp_path, 2, latest=False)
 
     found = checkpoints.newest(tmp_path)
 
     assert found.path == before
-    assert "latest_checkpointed_iteration.txt, which says 1" in found.torn[unfinished]
+    assert "latest_checkpointed_iteration.txt, which has 1" in found.torn[unfinished]
 
 
 @pytest.mark.parametrize("content", ["", "1x", None])
-def test_a_note_that_was_cut_off_itself_says_nothing(tmp_path: Path, content: str | None) -> None:
+def test_incomplete_record_of_the_trainer_is_ignored(tmp_path: Path, content: str | None) -> None:
     whole = save(tmp_path, 2, latest=False)
     (save(tmp_path, 3, latest=False) / "data.pt").unlink()
     if content is not None:
@@ -110,7 +110,7 @@ def test_a_note_that_was_cut_off_itself_says_nothing(tmp_path: Path, content: st
     assert len(found.torn) == 1
 
 
-def test_a_checkpoint_whose_shards_were_removed_to_make_room_is_not_whole(tmp_path: Path) -> None:
+def test_checkpoint_without_shards_is_incomplete(tmp_path: Path) -> None:
     path = tmp_path / "global_step_1"
     archive(path / "data.pt")
     (path / "actor" / "huggingface").mkdir(parents=True)
@@ -119,9 +119,9 @@ def test_a_checkpoint_whose_shards_were_removed_to_make_room_is_not_whole(tmp_pa
     assert "max_actor_ckpt_to_keep" in checkpoints.newest(tmp_path).torn[path]
 
 
-def test_exported_weights_beside_the_shards_are_held_to_their_index(tmp_path: Path) -> None:
+def test_exported_weights_beside_the_shards_are_checked(tmp_path: Path) -> None:
     path = save(tmp_path, 1)
     (path / "actor" / "huggingface").mkdir()
     (path / "actor" / "huggingface" / "model.safetensors").write_bytes(b"short")
 
-    assert "weights that are not whole" in checkpoints.newest(tmp_path).torn[path]
+    assert "has incomplete weights" in checkpoints.newest(tmp_path).torn[path]

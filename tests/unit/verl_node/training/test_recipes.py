@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
 from verl_node.training import recipe, releases
-from verl_node.training.releases import history
 
 from tests.support.paths import RECIPES
 
@@ -24,7 +23,9 @@ def train(name: str, *overrides: str, verl: str = "0.9.1", **more: Any) -> recip
         "run_dir": Path("/runs/my job/1"),
         "data_dir": Path("/data"),
     }
-    return recipe.training(recipe.load(RECIPES / f"{name}.yaml"), overrides, verl_version=verl, **{**facts, **more})
+    return recipe.make_training(
+        recipe.load(RECIPES / f"{name}.yaml"), overrides, verl_version=verl, **{**facts, **more}
+    )
 
 
 def composed(config: Path, training: recipe.Training) -> DictConfig:
@@ -34,9 +35,7 @@ def composed(config: Path, training: recipe.Training) -> DictConfig:
 
 @pytest.mark.parametrize("release", SUPPORTED)
 @pytest.mark.parametrize("name", ["gsm8k_ppo", "gsm8k_grpo"])
-def test_both_gpu_recipes_compose_with_a_releases_own_files(
-    name: str, release: str, verl_config: Callable[[str], Path]
-) -> None:
+def test_gpu_recipes_compose_with_every_release(name: str, release: str, verl_config: Callable[[str], Path]) -> None:
     config = composed(verl_config(release), train(name, verl=release))
     OmegaConf.resolve(config)
     assert config.trainer.nnodes == 2
@@ -48,7 +47,7 @@ def test_both_gpu_recipes_compose_with_a_releases_own_files(
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
-def test_the_demo_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
+def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
     config = composed(verl_config("0.9.1"), train("demo_cpu", gpus_per_node=1))
     assert config.trainer.total_training_steps >= 4
     assert config.trainer.save_freq <= config.trainer.total_training_steps
@@ -57,57 +56,56 @@ def test_the_demo_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> 
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.HF_HUB_OFFLINE == "1"
 
 
-def test_what_the_guides_set_is_said_by_each_releases_name() -> None:
+def test_keys_are_translated_to_the_release() -> None:
     assert "critic.fsdp.param_offload=False" in train("gsm8k_ppo").argv
     assert "critic.model.fsdp_config.param_offload=False" in train("gsm8k_ppo", verl="0.4.1").argv
     assert "+data.seed=7" in train("gsm8k_ppo", "data.seed=7", verl="0.4.1").argv
 
 
 @pytest.mark.parametrize("release", SUPPORTED[:-1])
-def test_every_key_of_verl_0_9_has_a_place_in_an_older_one_or_is_said_to_have_none(
+def test_every_key_of_verl_0_9_is_translated_or_absent_in_older_releases(
     release: str, known: dict[str, set[str]]
 ) -> None:
     new, old = known["0.9.1"], known[release]
     table = releases.load(release)
-    places = {*table.rename, *(place for step in history.steps() for place in step.moved.values())}
+    renamed = {*table.rename, *(name for step in releases.history() for name in step.moved.values())}
     for key in new:
         try:
-            said = table.translate(Override("", key, "1"))
+            translated = table.translate(Override("", key, "1"))
         except BadTrainingConfig:
-            assert key not in old, f"{key} is in verl {release}, yet the table says that it is absent"
+            assert key not in old, f"{key} is in verl {release}, but absent in the table"
             continue
-        in_part = any(place.startswith(f"{key}.") for place in places)
-        assert said.mark == "+" or said.key in old or in_part, f"{key} becomes {said.key}, which verl {release} lacks"
+        in_part = any(name.startswith(f"{key}.") for name in renamed)
+        exists = translated.mark == "+" or translated.key in old
+        assert exists or in_part, f"{key} becomes {translated.key}, which verl {release} does not have"
 
 
 @pytest.mark.parametrize("release", SUPPORTED[:-1])
-def test_a_table_names_no_key_that_verl_0_9_does_not_have(release: str, known: dict[str, set[str]]) -> None:
+def test_tables_contain_only_keys_of_verl_0_9(release: str, known: dict[str, set[str]]) -> None:
     table = releases.load(release)
     assert {*table.rename, *table.absent} <= known["0.9.1"]
 
 
 @pytest.mark.parametrize("release", SUPPORTED)
-def test_the_values_that_a_table_knows_are_those_of_keys_that_the_release_has(
-    release: str, known: dict[str, set[str]]
-) -> None:
+def test_choices_belong_to_keys_of_the_release(release: str, known: dict[str, set[str]]) -> None:
     assert set(releases.load(release).choices) <= known[release]
 
 
-def test_a_key_of_an_older_guide_is_answered_with_its_new_name() -> None:
+def test_old_key_is_rejected_with_its_new_name() -> None:
     override = "critic.model.fsdp_config.param_offload=True"
-    with pytest.raises(BadTrainingConfig, match=r"Say critic\.fsdp\.param_offload\."):
+    with pytest.raises(BadTrainingConfig, match=r"Use critic\.fsdp\.param_offload\."):
         train("gsm8k_ppo", override)
     for verl in ("0.4.1", "0.7.1"):
         assert override in train("gsm8k_ppo", override, verl=verl).argv
 
 
-def test_a_key_that_an_older_verl_lacks_ends_with_65_and_is_named() -> None:
+def test_key_without_a_counterpart_exits_with_65() -> None:
     with pytest.raises(BadTrainingConfig, match=r"trainer\.v1\.trainer_mode has no counterpart in verl 0\.4") as seen:
         train("gsm8k_ppo", "trainer.v1.trainer_mode=separate_async", verl="0.4.1")
     assert seen.value.code == 65
 
 
-def test_a_verl_without_a_table_is_refused_and_a_newer_one_keeps_the_newest_names() -> None:
+def test_verl_without_a_table_is_rejected_and_newer_ones_use_the_newest() -> None:
     with pytest.raises(BadTrainingConfig, match=r"no key table for verl 0\.3"):
         train("gsm8k_ppo", verl="0.3.0.post1")
     assert train("gsm8k_ppo", verl="0.10.0.dev0").argv == train("gsm8k_ppo", verl="0.9.1").argv

@@ -1,4 +1,4 @@
-"""The facts of a verl release that a job needs before it starts."""
+"""Requirements of a verl release."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from verl_node.training import releases
 
 
 @pytest.mark.parametrize(("version", "gpus", "least"), [("0.9.1", 1, 4), ("0.9.1", 8, 25), ("0.4.1", 8, 9)])
-def test_a_release_says_how_many_cpus_a_node_must_give(version: str, gpus: int, least: int) -> None:
+def test_release_gives_the_minimum_of_cpus(version: str, gpus: int, least: int) -> None:
     assert releases.load(version).least_cpus(gpus) == least

@@ -1,4 +1,4 @@
-"""Runs inside the image: looks at every case of cases.yaml and prints what it found."""
+"""Runs inside the image: checks every case of cases.yaml and prints the findings as JSON."""
 
 from __future__ import annotations
 
@@ -36,37 +36,38 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def make() -> None:
-    """Write the models' config.json and a data file of 32 rows."""
+def write_inputs() -> None:
+    """Write the models' config.json and a data file with 32 rows."""
     for name, config in MODELS.items():
         (HERE / name).mkdir()
         (HERE / name / "config.json").write_text(json.dumps(config))
     parquet.write_table(pyarrow.table({"prompt": ["1 + 1"] * 32}), HERE / "rows.parquet")
 
 
-def judge(case: dict[str, Any]) -> list[str]:
-    """What `python3 -m verl_node.configuration` would say of it, as sentences."""
+def check_case(case: dict[str, Any]) -> list[str]:
+    """Return the findings of `python3 -m verl_node.configuration` as sentences."""
     verl, model = case.get("verl", "0.9.1"), case.get("model", "qwen2-7b")
     try:
-        training = recipe.training(
+        training = recipe.make_training(
             recipe.load(Path("/recipes") / f"{case.get('recipe', 'gsm8k_grpo')}.yaml"), case["with"], verl_version=verl,
             nodes=case.get("nodes", 2), gpus_per_node=case.get("gpus", 8), run_dir=Path("/run"), data_dir=Path("/data"),
             model=str(HERE / model) if model else None,
         )  # fmt: skip
-    except NodeError as refused:
-        return [error("", refused.cause, refused.fix).sentence()]
+    except NodeError as failure:
+        return [error("", failure.cause, failure.fix).sentence()]
     facts = Facts(**case.get("facts", {}))
-    seen = check.of_command(training.argv, releases.load(verl).choices, facts)
-    seen.findings.extend(seen.of_verl())
-    more = check.later(seen.config, facts) if seen.config is not None and not any(errors(seen.findings)) else []
-    return [one.sentence() for one in (*seen.findings, *more)]
+    inspection = check.check_command(training.argv, releases.load(verl).choices, facts)
+    findings = [*inspection.findings, *inspection.verl_findings()]
+    if inspection.config is not None and not any(errors(findings)):
+        findings += check.check_inputs(inspection.config, facts)
+    return [finding.sentence() for finding in findings]
 
 
-make()
-yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]  # which OmegaConf reads with: the same, sooner
+write_inputs()
+yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc,assignment]  # used by OmegaConf; only faster
 kinds = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
 cases = {name: case for kind in kinds.values() for name, case in kind.items()}
 with ProcessPoolExecutor(2) as pool:  # a composition takes Hydra half a second
-    told = dict(zip(cases, pool.map(judge, cases.values(), chunksize=4)))
-registered = {key: verl_validation.registered(key) for key in verl_validation.REGISTRIES}
-print(json.dumps({"told": told, "registered": registered}))  # noqa: T201
+    findings = dict(zip(cases, pool.map(check_case, cases.values(), chunksize=4)))
+registered = {key: verl_validation.registered_values(key) for key in verl_validation.REGISTRIES}
+print(json.dumps({"findings": findings, "registered": registered}))  # noqa: T201

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the batch scripts that bench/ measures against share: containers of the job on its nodes, and commands in them.
-# Sourced from the folder of submission.
+# Shared functions of guide.sh and minimum.sh: containers on the nodes of a job, and commands in them. Sourced from the
+# folder of submission.
 
 # usage: on NODE COMMAND...
 on() {
@@ -26,6 +26,7 @@ start_ray() {
 }
 
 # usage: count_nodes NODE NAME
+# Prints NODES and the number of live nodes.
 count_nodes() {
     on "$1" docker exec "$2" python3 -c '
 import ray
