@@ -91,7 +91,7 @@ def test_memory_is_the_cgroups_limit_if_slurm_does_not_account_for_it(
 @pytest.mark.parametrize(("cores", "silent"), [(100_000, 100), (0, 6)])
 def test_a_missed_heartbeat_weighs_less_on_an_overloaded_node(rig: Rig, cores: int, silent: int) -> None:
     done = rig.source(
-        "node/container", f"LEASE_CORES={cores} LEASE_SILENCE=0\nlease::_count_miss\nprintf '%s' \"$LEASE_SILENCE\""
+        "node/container", f"LEASE_CORES={cores} LEASE_SILENCE=0\ncontainer::_count_miss\nprintf '%s' \"$LEASE_SILENCE\""
     )
 
     assert done.stdout == str(silent)

@@ -23,7 +23,7 @@ srun::make_argv() {
 # of its tasks, which is 143 or 137 as soon as one was killed.
 srun::run() {
     local srun listener
-    local -r fifo=$VERLJOB_RUN_DIR/.talk
+    local -r fifo=$VERLJOB_RUN_DIR/.srun-stderr
     ulimit -c 0 # srun has the token in its environment, and passes the limit on
     VERLJOB_TOKEN=$(od -An -N32 -tx1 /dev/urandom)
     export VERLJOB_TOKEN=${VERLJOB_TOKEN//[[:space:]]/} VERLJOB_LAUNCH_PID=$$

@@ -17,12 +17,12 @@ container::run() {
     runtime::log_unlimited
     process::now
     export VERLJOB_CONTAINER_BEGAN_MS=$NOW_MS
-    lease::open
+    container::_open_lease
     [[ -z $ENDING ]] || exit 143
     "${RUNTIME_ARGV[@]}" 9<&- 8<&- &
     CONTAINER_CLIENT=$!
     trap 'node::_on_term; container::_terminate' TERM INT
-    process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" lease::check || container::_abort
+    process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" container::_check || container::_abort
     exec 9<&- 8<&-
     return "${PROCESS_CODE:-137}" # container::_abort kills it
 }
@@ -64,7 +64,7 @@ container::verdict() {
 }
 
 # Opens lease and pulse at both ends, so that a read never meets end of file. No child may inherit the lease.
-lease::open() {
+container::_open_lease() {
     [[ ${VERLJOB_STALL_S:-} =~ ^[1-9][0-9]{0,4}$ ]] || fail 64 "VERLJOB_STALL_S is '${VERLJOB_STALL_S:-}'" "start node.sh by launch.sh, which sets it"
     LEASE_STALL_S=$VERLJOB_STALL_S
     exec 9<> "$LOCAL/lease"
@@ -73,22 +73,22 @@ lease::open() {
     LEASE_CORES=$(nproc --all)
 }
 
-# usage: lease::check CLIENT
+# usage: container::_check CLIENT
 # For process::await: sends a heartbeat and reads the container's. After VERLJOB_STALL_S checks without one, counted from the
 # first and in hundredths, or with a stopped process, sets LEASE_LOST to the reason.
-lease::check() {
+container::_check() {
     local beat
     printf . >&9
-    [[ -z $LEASE_SILENCE ]] || lease::_count_miss
+    [[ -z $LEASE_SILENCE ]] || container::_count_miss
     while read -t 0 -u 8; do read -r -N 1 -u 8 beat && LEASE_SILENCE=0; done
-    lease::_check_stopped "$1"
+    container::_check_stopped "$1"
     ((${LEASE_SILENCE:-0} <= LEASE_STALL_S * 100)) \
         || LEASE_LOST="the container on $HOST sent no heartbeat for $LEASE_STALL_S s: it was stopped or frozen, or its engine hangs"
     [[ -z $LEASE_LOST ]]
 }
 
 # Adds a missed heartbeat: 100, or less on an overloaded node. Without a fork.
-lease::_count_miss() {
+container::_count_miss() {
     local tasks='' weight=100
     { read -r _ _ _ tasks _ < /proc/loadavg; } 2> /dev/null || : # then the weight is 100
     tasks=${tasks%/*}
@@ -97,8 +97,8 @@ lease::_count_miss() {
     LEASE_SILENCE=$((LEASE_SILENCE + (weight > 6 ? weight : 6)))
 }
 
-# usage: lease::_check_stopped CLIENT
-lease::_check_stopped() {
+# usage: container::_check_stopped CLIENT
+container::_check_stopped() {
     local stopped=''
     ! process::is_stopped "$1" || stopped="the client of $VERLJOB_RUNTIME"
     [[ $SLURM_NODEID != 0 ]] || ! process::is_stopped "${VERLJOB_LAUNCH_PID:-0}" || stopped=launch.sh
