@@ -1,40 +1,40 @@
 # shellcheck shell=bash
-# Who this is in the container. An account that the image does not know gets a home and a name; root may become one that
-# has the groups of the host's GPUs, whose numbers differ between hosts and from the image's.
+# The account in the container. An account that the image does not have gets a home and a name; root can switch to an
+# account with the groups of the host's GPUs, whose numbers differ between hosts and from those of the image.
 
-# usage: account::become COMMAND…
-# As root with VERLJOB_RUN_AS=UID[:GID] (GID is 0 where it is left out): runs COMMAND as that account.
-account::become() {
+# usage: account::switch COMMAND…
+# As root with VERLJOB_RUN_AS=UID[:GID] (default GID: 0): runs COMMAND as that account.
+account::switch() {
     ((UID == 0)) && [[ -n ${VERLJOB_RUN_AS:-} ]] || return 0
     local uid=${VERLJOB_RUN_AS%:*} gid=0 group groups=0
     [[ $VERLJOB_RUN_AS != *:* ]] || gid=${VERLJOB_RUN_AS#*:}
     if [[ ! $uid:$gid =~ ^[1-9][0-9]*:[0-9]+$ ]]; then
-        printf 'entrypoint: VERLJOB_RUN_AS is %s; write UID or UID:GID, in numbers\n' "$VERLJOB_RUN_AS" >&2
+        printf 'entrypoint: VERLJOB_RUN_AS is %s; set it to UID or UID:GID, as numbers\n' "$VERLJOB_RUN_AS" >&2
         exit 64
     fi
     while read -r group; do
         groups+=,$group
-        account::_known group "$group" "device$group:x:$group:"
+        account::_add_name group "$group" "device$group:x:$group:"
     done < <(account::device_groups)
-    account::_known passwd "$uid" "user$uid:x:$uid:$gid::/home/user$uid:/bin/bash"
+    account::_add_name passwd "$uid" "user$uid:x:$uid:$gid::/home/user$uid:/bin/bash"
     unset VERLJOB_RUN_AS HOME USER LOGNAME
     [[ ! -w /home ]] || { mkdir -p "/home/user$uid" && chown "$uid:$gid" "/home/user$uid" && export HOME=/home/user$uid; }
     exec setpriv --reuid "$uid" --regid "$gid" --groups "$groups" --no-new-privs -- "$@"
 }
 
-# Sets HOME, USER and LOGNAME where they are no use to this account: the engine says / of one that the image does not know.
-account::settle() {
+# Sets HOME, USER and LOGNAME if this account cannot use them: the engine sets HOME=/ if the image does not have the account.
+account::set_home() {
     [[ -n ${USER:-} ]] || USER=$(id -un 2> /dev/null) || USER=user$UID
     export USER LOGNAME=${LOGNAME:-$USER} HOME=${HOME:-/}
     [[ $HOME == / || ! -d $HOME || ! -w $HOME ]] || return 0
     if ! HOME=$(mktemp -d "${TMPDIR:-/tmp}/home.XXXXXX"); then
         HOME=/
-        printf 'entrypoint: no folder for HOME can be made in %s; give the container one: --tmpfs /tmp\n' "${TMPDIR:-/tmp}" >&2
+        printf 'entrypoint: no folder for HOME can be created in %s; start the container with --tmpfs /tmp\n' "${TMPDIR:-/tmp}" >&2
     fi
 }
 
-# Says which of the host's groups this account needs for its GPUs, where it may not open them.
-account::warn_of_devices() {
+# Prints the --group-add flags that this account needs for its GPUs, if it may not open them.
+account::warn_about_devices() {
     local device missing=()
     for device in $ACCOUNT_DEVICES; do
         [[ ! -c $device || (-r $device && -w $device) ]] || missing+=("$device")
@@ -43,7 +43,7 @@ account::warn_of_devices() {
         "$(stat -c '--group-add %g' -- "${missing[@]}" | sort -u | paste -s -d ' ')" >&2
 }
 
-# Prints the numbers of the groups that own the GPUs' devices.
+# Prints the group IDs of the GPUs' devices.
 account::device_groups() {
     local device
     for device in $ACCOUNT_DEVICES; do
@@ -51,10 +51,10 @@ account::device_groups() {
     done | sort -u
 }
 
-readonly ACCOUNT_DEVICES=${ACCOUNT_DEVICES:-'/dev/kfd /dev/dri/renderD* /dev/dri/card*'} # NVIDIA's are everybody's
+readonly ACCOUNT_DEVICES=${ACCOUNT_DEVICES:-'/dev/kfd /dev/dri/renderD* /dev/dri/card*'} # every account may open NVIDIA's
 
-# usage: account::_known DATABASE NUMBER LINE
-# On a read-only root the number stays without a name.
-account::_known() {
+# usage: account::_add_name DATABASE NUMBER LINE
+# Adds LINE if DATABASE has no entry for NUMBER. On a read-only root the number stays without a name.
+account::_add_name() {
     getent "$1" "$2" > /dev/null || [[ ! -w /etc/$1 ]] || printf '%s\n' "$3" >> "/etc/$1"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The entrypoint of every image: `node …` is one node of a job (verl_node), anything else is run as it stands.
+# The entrypoint of every image: `node …` runs one node of a job (verl_node), any other command runs unchanged.
 set -Eeuo pipefail
 
 readonly SECRETS=${VERLJOB_SECRETS:-/run/verljob/secrets}
@@ -9,8 +9,8 @@ PACKAGES=$HERE/python
 # shellcheck source=entrypoints/account.sh
 source "$HERE/account.sh"
 
-# Exports the `NAME=value` lines of the secrets file, which came by bind mount and never in an argv; prints none. Their
-# names are added to VERLJOB_SECRET_NAMES, by which verl_node masks their values.
+# Exports the `NAME=value` lines of the secrets file, which is a bind mount, so that no value is in an argv. Adds their
+# names to VERLJOB_SECRET_NAMES, by which verl_node masks the values.
 _export_secrets() {
     local line
     [[ -r $SECRETS ]] || return 0
@@ -20,9 +20,10 @@ _export_secrets() {
     done < "$SECRETS"
 }
 
-# A .pth file puts our packages on sys.path; an interpreter of the user's own (VERLJOB_… or a venv) has none. Python is
-# not asked where PYTHONPATH names them: that takes as long as the rest of this script.
-_find_packages() {
+# Adds our packages to PYTHONPATH if Python does not find them: in the image a .pth file adds them to sys.path, a user's
+# own interpreter (VERLJOB_… or a venv) has none. Python starts only if PYTHONPATH does not have them: that takes as long
+# as the rest of this script.
+_export_pythonpath() {
     [[ -d $PACKAGES ]] || PACKAGES=${PACKAGES%/*}
     [[ :${PYTHONPATH:-}: != *":$PACKAGES:"* ]] || return 0
     python3 -c 'import importlib.util as u, sys; sys.exit(u.find_spec("verl_node") is None)' \
@@ -30,12 +31,12 @@ _find_packages() {
 }
 
 _main() {
-    [[ $HERE != /opt/verljob ]] || account::become "$HERE/entrypoint.sh" "$@" # a host's accounts are its own (bare)
-    account::settle
-    account::warn_of_devices
+    [[ $HERE != /opt/verljob ]] || account::switch "$HERE/entrypoint.sh" "$@" # with bare the host has the accounts
+    account::set_home
+    account::warn_about_devices
     _export_secrets
     [[ ${1:-} == node ]] || exec "$@"
-    _find_packages
+    _export_pythonpath
     exec python3 -m verl_node "${@:2}"
 }
 

@@ -2,102 +2,132 @@
 
 from __future__ import annotations
 
-from verl_node import no_openssl  # noqa: F401  before what it keeps out
+from verl_node import no_openssl  # noqa: F401  before any import of ssl
 
 # isort: split
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
-from verl_node.errors import NodeError
-from verl_node.node import shutdown
-from verl_node.node.node import Node
+from verl_node.checks.background import NodeChecks
+from verl_node.errors import EndedFromOutside, NodeError
+from verl_node.node.node_facts import NodeFacts
+from verl_node.node.shutdown import Shutdown
+from verl_node.ray_node import flags
 from verl_node.reporting import masking
+from verl_node.reporting.events import Journal
 from verl_node.reporting.masking import Masking
 from verl_node.reporting.verdict import Verdict
 from verl_node.settings.settings import Settings
-from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
-from verl_node.supervision.signals import Signals
-from verl_node.supervision.waiting import ended, unless
+from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree
+from verl_node.supervision.waiting import ended, run_watched
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be a node; return its exit code (docs/flow.md). Only here an error becomes one."""
+    """Run a node; return its exit code (docs/flow.md). Errors become exit codes only in this module."""
     options = _parse(arguments)
     with redirect_stdout(Masking(sys.stdout)), redirect_stderr(Masking(sys.stderr)):
         try:
             settings = _settings(options)
             masking.remember(settings.secrets)
-            node = Node(settings)
-            node.begin_checks()
+            facts = NodeFacts.gather(settings)
         except NodeError as error:
             return _refuse(error)
-        # The loop is not closed: that waits for threads, and one may look at a driver that never answers.
-        return asyncio.new_event_loop().run_until_complete(_live(node))
+        journal = Journal(facts.host)
+        for phase, seconds in settings.host_phases.items():
+            journal.relay(phase, "end", "", seconds)
+        checks = _begin_checks(facts, journal)
+        # The loop is not closed: that waits for threads, and one may wait for a driver that never answers.
+        return asyncio.new_event_loop().run_until_complete(_run(facts, journal, checks))
 
 
-async def _live(node: Node) -> int:
-    signals = Signals()
-    process_tree.adopt_orphans()
-    heartbeat.start(node.settings.out_dir / "pulse")
-    stall_s = node.settings.stall_s
-    watchers = [signals.watch(), stopped.watch(node.host, stall_s)]
-    watchers += [lease.watch(node.settings.lease, stall_s)] if node.settings.lease else []
+def _begin_checks(facts: NodeFacts, journal: Journal) -> NodeChecks | NodeError:
+    """Start the checks, which fork: before there are threads or an event loop. An error is raised in the event loop."""
     try:
-        verdict = await unless(*watchers, story=_story(node))
-        code = 0 if node.settings.joins else verdict.code  # a worker that heard how the job ended did its part
+        flags.supported(facts.identity.ray)
+        return NodeChecks(facts.settings, facts.gpus, journal)
     except NodeError as error:
-        verdict = Verdict.from_error(error, stage=node.journal.phase, host=node.host)
+        return error
+
+
+async def _run(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeError) -> int:
+    settings = facts.settings
+    signals = _handle_signals()
+    process_tree.adopt_orphans()
+    heartbeat.start(settings.out_dir / "pulse")
+    watchers = [_watch_signals(signals), process_tree.watch_stopped(facts.host, settings.stall_s)]
+    watchers += [lease.watch(settings.lease, settings.stall_s)] if settings.lease else []
+    shutdown = Shutdown(facts, journal)
+    try:
+        verdict = await run_watched(_run_role(facts, journal, checks, shutdown), *watchers)
+        code = 0 if settings.joins else verdict.code  # a worker that knows how the job ended did its part
+    except NodeError as error:
+        verdict = Verdict.from_error(error, stage=journal.phase, host=facts.host)
         code = verdict.code
-    except Exception as error:  # a mistake of ours: shown whole, but nothing may be left behind for it
+    except Exception as error:  # a bug: show it whole, and still shut down
         traceback.print_exc()
-        verdict = _mistake(node, error)
+        cause = f"verl_node made a mistake: {type(error).__name__}: {error}."
+        fix = "Report it with the lines above."
+        verdict = Verdict(NodeError.code, "self", journal.phase, facts.host, cause, fix)
         code = verdict.code
-    if code and verdict.host == node.host:  # what the kernel did came first
-        kernel = cgroup_events.read(node.settings.memory_bytes)
-        known = kernel.failure_class or verdict.failure_class
-        verdict = replace(verdict, cause=f"{kernel.words} {verdict.cause}".lstrip(), failure_class=known)
-    await shutdown.conclude(node, verdict)
-    await shutdown.explain(node, verdict)
+    if code and verdict.host == facts.host:  # events of the kernel are the first cause
+        kernel = cgroup_events.read(settings.memory_bytes)
+        failure_class = kernel.failure_class or verdict.failure_class
+        verdict = replace(verdict, cause=f"{kernel.text} {verdict.cause}".lstrip(), failure_class=failure_class)
+    await shutdown.end(verdict)
+    await shutdown.explain(verdict)
     await ended(asyncio.all_tasks() - {asyncio.current_task()})
-    if node.settings.by_hand:  # under Slurm launch.sh has the last word
+    if settings.standalone:  # under Slurm launch.sh prints the last line
         print(verdict.sentence(), flush=True)  # noqa: T201
     return code
 
 
-async def _story(node: Node) -> Verdict:
-    """Be the node; a worker does without what the head alone needs, half of its CPU time at start."""
-    node.require_checks()
-    if node.settings.joins:
+def _handle_signals() -> asyncio.Queue[str]:
+    """Handle the signals that end a node; return a queue with the names of those that come."""
+    names: asyncio.Queue[str] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, names.put_nowait, number.name)
+    return names
+
+
+async def _watch_signals(names: asyncio.Queue[str]) -> None:
+    """Wait for the first signal. Raises EndedFromOutside."""
+    raise EndedFromOutside(
+        f"Ended from outside by {await names.get()}.",
+        fix="Look for scancel, the time limit (sacct -j), or another node's verdict.",
+    )
+
+
+async def _run_role(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeError, shutdown: Shutdown) -> Verdict:
+    """Run the head or a worker; a worker does not import the head's modules, half of its CPU time at start."""
+    if isinstance(checks, NodeError):
+        raise checks
+    if facts.settings.joins:
         from verl_node.node import worker
 
-        return await worker.follow(node)
+        return await worker.follow(facts, journal, checks, shutdown)
     from verl_node.node import head
 
-    return await head.lead(node)
-
-
-def _mistake(node: Node, error: Exception) -> Verdict:
-    cause = f"verl_node made a mistake: {type(error).__name__}: {error}."
-    return Verdict(NodeError.code, "self", node.journal.phase, node.host, cause, "Report it with the lines above.")
+    return await head.lead(facts, journal, checks, shutdown)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
     settings = Settings.from_env(os.environ)
     if options.join:
-        return settings.joined_by_hand(options.join, gpus=options.gpus)
+        return settings.standalone_worker(options.join, gpus=options.gpus)
     if options.head:
-        return settings.headed_by_hand(nodes=options.nodes, gpus=options.gpus)
+        return settings.standalone_head(nodes=options.nodes, gpus=options.gpus)
     return settings
 
 
 def _refuse(error: NodeError) -> int:
-    """Report settings that make no node: there is no host yet whose verdict could be filed, so the line is all."""
+    """Print a verdict for bad settings; there is no host yet for which it could be written to a file."""
     verdict = Verdict.from_error(error, stage="checks", host=os.uname().nodename)
     print(verdict.sentence(), flush=True)  # noqa: T201
     return verdict.code
@@ -106,14 +136,10 @@ def _refuse(error: NodeError) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="node", description=__doc__)
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--head", action="store_true", help="lead a cluster by hand, without Slurm")
-    role.add_argument("--join", metavar="HOST:PORT", help="join the head there; `node --head` prints the line to type")
-    parser.add_argument(
-        "--nodes", type=int, metavar="N", help="how many machines the cluster has, this one included (--head)"
-    )
-    parser.add_argument(
-        "--gpus", type=int, metavar="N", help="GPUs that each machine gives; by default all that are visible"
-    )
+    role.add_argument("--head", action="store_true", help="start the head of a cluster without Slurm")
+    role.add_argument("--join", metavar="HOST:PORT", help="join this head; `node --head` prints the command to type")
+    parser.add_argument("--nodes", type=int, metavar="N", help="number of machines, including this one (--head)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each machine; by default all that are visible")
     return parser.parse_args(arguments)
 
 
@@ -121,4 +147,4 @@ if __name__ == "__main__":
     CODE = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(CODE)  # for the same threads
+    os._exit(CODE)  # does not wait for threads, either

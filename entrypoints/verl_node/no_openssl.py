@@ -1,7 +1,7 @@
 """Blocks the import of OpenSSL in the supervisor, which saves a fifth of its memory.
 
-asyncio and hashlib load it where it can be had; the control channel speaks plain TCP, with messages signed by Python's
-own SHA-256. Only in the supervisor's process: others that import a module of this package keep what they may need.
+asyncio and hashlib import it if they can; the control channel is plain TCP, with MACs by Python's own SHA-256. It is
+blocked only in the supervisor's process, not in others that import modules of this package.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ _RUN = sys.modules["__main__"].__spec__
 
 if _RUN is not None and _RUN.name == "verl_node.__main__":
     for name in ("ssl", "_hashlib"):
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # which makes an import of it fail
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # makes the import fail

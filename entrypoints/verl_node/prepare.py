@@ -1,8 +1,8 @@
 """`python3 -m verl_node.prepare`: makes data sets and models on one node.
 
-The supervisor never imports torch: this process does, ends, and gives the memory back. It says what it does as JSON
-lines on stdout, in the fields of events.jsonl; the last line of a failure also has `code`, `cause` and `fix`, and the
-code is the exit code. HF_HUB_OFFLINE must not be set where something is to be fetched.
+The supervisor never imports torch: this process does, and frees the memory when it ends. It prints JSON lines with the
+fields of events.jsonl; the last line of a failure also has `code`, `cause` and `fix`, and the code is the exit code.
+HF_HUB_OFFLINE must not be set if something has to be fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Note = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prepare what the arguments name; 0, or the code of the error that was reported."""
+    """Prepare the data sets and models of the arguments; return 0 or the code of the reported error."""
     options = _parse(arguments)
     try:
         with _phase("data") as note:
@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _check_file(path)
         with _phase("model") as note:
             for name in options.model:
-                note(f"{name}: {model.ensure(name, options.data_dir)} is whole")
+                note(f"{name}: {model.ensure(name, options.data_dir)} is complete")
             if options.configuration:
-                _hold_against(options.configuration)
+                _check_configuration(options.configuration)
     except NodeError as error:
         return error.code
     return 0
@@ -43,52 +43,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _phase(phase: str) -> Iterator[Note]:
-    """Report a phase's begin and end, or its error."""
+    """Report begin and end of a phase, or its error."""
     begin = time.monotonic()
-    said: list[str] = []
+    notes: list[str] = []
     _report(phase, "begin")
     try:
-        yield said.append
+        yield notes.append
     except NodeError as error:
-        cause = " ".join(error.cause.split())  # libraries like to say more than one line, a verdict has one
+        cause = " ".join(error.cause.split())  # a library's error may have several lines, a verdict has one
         _report(phase, "error", message=f"{cause} {error.fix}", code=error.code, cause=cause, fix=error.fix)
         raise
-    _report(phase, "end", seconds=round(time.monotonic() - begin, 3), message="; ".join(said))
+    _report(phase, "end", seconds=round(time.monotonic() - begin, 3), message="; ".join(notes))
 
 
-def _report(phase: str, event: str, **more: object) -> None:
-    print(json.dumps({"time": time.time(), "phase": phase, "event": event, **more}), flush=True)  # noqa: T201
+def _report(phase: str, event: str, **fields: object) -> None:
+    print(json.dumps({"time": time.time(), "phase": phase, "event": event, **fields}), flush=True)  # noqa: T201
 
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise InputUnavailable(f"The data file {path} is not on this node.", fix="Give a path that every node sees.")
+        raise InputUnavailable(
+            f"The data file {path} does not exist on this node.", fix="Use a path that exists on every node."
+        )
 
 
-def _hold_against(configuration: Path) -> None:
-    """Hold the model and the data against the configuration, where the head's first look could keep one."""
+def _check_configuration(configuration: Path) -> None:
+    """Check model and data against the training's configuration, if the head could resolve it."""
     from verl_node.configuration import check
     from verl_node.configuration.finding import ERROR, require_no_errors
 
     if not configuration.is_file():
         return
     findings = check.check_inputs(*check.saved(configuration))
-    for found in findings:
-        if found.severity != ERROR:
-            _report("model", "note", message=found.sentence())
+    for finding in findings:
+        if finding.severity != ERROR:
+            _report("model", "note", message=finding.sentence())
     require_no_errors(findings)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m verl_node.prepare", description=__doc__)
-    parser.add_argument("--data-dir", type=Path, required=True, help="where data sets and made models lie")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of data sets and created models")
     parser.add_argument("--source", type=Path, help="folder with raw data sets, for sites without the hub")
-    parser.add_argument("--dataset", action="append", default=[], metavar="NAME", help="data set to make")
-    parser.add_argument(
-        "--file", action="append", default=[], type=Path, help="data file of the user that must be there"
-    )
-    parser.add_argument("--model", action="append", default=[], metavar="NAME", help="model to make, fetch or check")
-    parser.add_argument("--configuration", type=Path, help="the training's, against which model and data are held")
+    parser.add_argument("--dataset", action="append", default=[], metavar="NAME", help="data set to create")
+    parser.add_argument("--file", action="append", default=[], type=Path, help="data file of the user that must exist")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME", help="model to create, fetch or check")
+    parser.add_argument("--configuration", type=Path, help="configuration of the training, to check model and data")
     return parser.parse_args(arguments)
 
 

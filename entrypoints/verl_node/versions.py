@@ -9,7 +9,7 @@ Version = tuple[int, int]
 
 def parse(text: str) -> Version:
     """Return major and minor: ``2.44.1`` is (2, 44). Raises ValueError."""
-    found = re.match(r"(\d+)\.(\d+)", text)
-    if found is None:
-        raise ValueError(f"{text!r} is no version")
-    return int(found[1]), int(found[2])
+    match = re.match(r"(\d+)\.(\d+)", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a version")
+    return int(match[1]), int(match[2])

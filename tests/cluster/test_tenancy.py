@@ -111,7 +111,7 @@ class Pair:
 
     @property
     def ports(self) -> NodePorts:
-        return NodePorts.deal(*parse_block(self.ours.environ()["VERLJOB_PORT_BLOCK"]), self.head_ports)
+        return NodePorts.divide(*parse_block(self.ours.environ()["VERLJOB_PORT_BLOCK"]), self.head_ports)
 
     def answers(self, token: str, *urls: str) -> list[str]:
         """Send requests METHOD=URL as the neighbour; return `CODE METHOD URL` for each."""

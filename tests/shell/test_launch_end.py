@@ -1,4 +1,4 @@
-"""launch.sh says how its step ended: whose verdict it takes, its code, and result.json."""
+"""The end of launch.sh: the choice of the verdict, the exit code, and result.json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_heads_code_is_the_jobs(rig: Rig, code: int) -> None:
     assert last(done).startswith(f"verdict: {code} (train on n1): x")
 
 
-def test_a_failed_job_tells_the_first_failure_before_its_last_line(rig: Rig) -> None:
+def test_a_failed_job_prints_the_first_failure_before_its_last_line(rig: Rig) -> None:
     verdict = "code=76 origin=self stage=cluster host=n2 cause=lost fix=requeue"
     rig.fake("step", leaves((0, verdict), (1, ended(143, origin="signal"))))
 
@@ -39,10 +39,9 @@ def test_a_failed_job_tells_the_first_failure_before_its_last_line(rig: Rig) -> 
 
 
 @pytest.mark.parametrize(("code", "said"), [(7, 1), (0, 0)])
-def test_what_the_head_found_in_the_logs_stands_for_a_verdict_of_its_own(rig: Rig, code: int, said: int) -> None:
+def test_the_heads_explanation_is_printed_with_the_heads_verdict(rig: Rig, code: int, said: int) -> None:
     found = 'mkdir -p "$VERLJOB_RUN_DIR"; echo "found in the logs" > "$VERLJOB_RUN_DIR/explanation"\n'
-    result = f'echo \'{{"code": {code}, "stage": "train"}}\' > "$VERLJOB_RUN_DIR/result.json"\n'
-    rig.fake("step", found + result + leaves((0, ended(code)), (1, ended(143, origin="signal"))))
+    rig.fake("step", found + leaves((0, ended(code)), (1, ended(143, origin="signal"))))
 
     done = rig.launch(DEMO)
 
@@ -51,7 +50,7 @@ def test_what_the_head_found_in_the_logs_stands_for_a_verdict_of_its_own(rig: Ri
     assert last(done).startswith(f"verdict: {code} ")
 
 
-def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(rig: Rig) -> None:
+def test_the_first_node_that_failed_gives_the_verdict_if_the_head_was_ended(rig: Rig) -> None:
     rig.fake("hosts", "n1\nn2\nn3\n")
     rig.fake("step", leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y")), (2, ended(69))))
 
@@ -62,15 +61,15 @@ def test_the_first_node_that_failed_by_itself_speaks_for_a_head_that_was_ended(r
 
 
 @pytest.mark.parametrize(("blamed", "told"), [("n2", "oom"), ("n1", "lost")], ids=["of itself", "of the head"])
-def test_a_node_that_the_head_lost_speaks_for_itself_where_it_can(rig: Rig, blamed: str, told: str) -> None:
+def test_a_lost_node_gives_the_verdict_if_it_left_one_about_itself(rig: Rig, blamed: str, told: str) -> None:
     head = "code=76 origin=self stage=train host=n2 cause=lost fix="
     worker = f"code=76 origin=self stage=container host={blamed} cause=oom fix="
-    rig.fake("step", HEADS_RESULT + leaves((0, head), (1, worker)))
+    rig.fake("step", leaves((0, head), (1, worker)))
 
     assert last(rig.launch(DEMO)).endswith(f"on n2): {told}")
 
 
-def test_a_node_that_was_not_heard_of_is_named(rig: Rig) -> None:
+def test_a_node_without_a_verdict_is_named(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(143, origin="signal"))))
 
     done = rig.launch(DEMO)
@@ -82,10 +81,10 @@ def test_a_node_that_was_not_heard_of_is_named(rig: Rig) -> None:
 STEP = f'echo $$ > "$FAKE/step.pid"\n{FOREVER}'
 
 
-def test_a_node_that_does_not_end_after_another_is_asked_and_then_left_behind(rig: Rig) -> None:
-    """One that was stopped goes on when asked; one that is gone with its machine would hold srun without end.
+def test_a_node_that_does_not_end_after_another_is_signalled_and_then_abandoned(rig: Rig) -> None:
+    """A stopped node continues when signalled; a node that is lost with its machine would block srun forever.
 
-    One that is only late would be killed with the job: it is looked after, but not for long: a lost one holds that.
+    A cleanup step runs for it, since it may only be late, but not for long, since a lost node would block that, too.
     """
     rig.fake("step", leaves((0, ended(76, cause="lost"))) + f"\ntrap '' TERM\n{STEP}")
     rig.fake("sweep", FOREVER)
@@ -100,7 +99,7 @@ def test_a_node_that_does_not_end_after_another_is_asked_and_then_left_behind(ri
     assert "--nodelist=n2" in rig.faked("sweep.argv").splitlines()
 
 
-def test_a_node_whose_loss_the_head_tells_is_given_up_and_not_asked_for_a_step(rig: Rig) -> None:
+def test_a_node_that_the_head_lost_is_abandoned_without_a_cleanup_step(rig: Rig) -> None:
     lost = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
     rig.fake("step", leaves((0, lost)) + f"\ntrap '' TERM\n{STEP}")
     began = time.monotonic()
@@ -112,7 +111,7 @@ def test_a_node_whose_loss_the_head_tells_is_given_up_and_not_asked_for_a_step(r
     assert not (rig.root / "fake" / "sweep.argv").exists()
 
 
-def test_a_stopped_srun_goes_on_and_ends_the_job(rig: Rig) -> None:
+def test_a_stopped_srun_is_continued_and_ends_the_job(rig: Rig) -> None:
     verdict = leaves((0, ended(143, origin="signal")), (1, ended(143, origin="signal")))
     step = f'end() {{\n{verdict}\nexit 143\n}}\ntrap end TERM\necho $$ > "$FAKE/step.pid"\nkill -STOP $$\n{FOREVER}'
     rig.fake("step", step)
@@ -140,7 +139,7 @@ def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
     assert "no node left a verdict" in last(done)
 
 
-def test_a_killed_srun_is_the_cause_where_its_nodes_went_with_it_without_a_word(rig: Rig) -> None:
+def test_a_killed_srun_is_the_cause_if_no_node_left_a_verdict(rig: Rig) -> None:
     rig.fake("step", "kill -KILL $$")
 
     done = rig.launch(DEMO)
@@ -149,7 +148,7 @@ def test_a_killed_srun_is_the_cause_where_its_nodes_went_with_it_without_a_word(
     assert "srun was killed on n1, or node.sh on n1 n2" in last(done)
 
 
-def test_a_node_where_node_sh_was_killed_is_looked_after_by_a_step_of_its_own(rig: Rig) -> None:
+def test_a_node_whose_node_sh_was_killed_is_cleaned_up_by_another_step(rig: Rig) -> None:
     containers = 'mkdir -p "$VERLJOB_RUN_DIR/nodes/1-n2"; echo code=143 > "$VERLJOB_RUN_DIR/nodes/1-n2/verdict"\n'
     rig.fake("step", containers + leaves((0, ended(143, origin="signal"))))
 
@@ -177,7 +176,7 @@ def test_the_step_of_a_killed_srun_is_ended_by_its_number_and_no_later_one(
     ]
 
 
-def test_all_steps_are_ended_where_slurm_does_not_tell_which_there_are(rig: Rig) -> None:
+def test_all_steps_are_ended_if_slurm_does_not_list_them(rig: Rig) -> None:
     rig.fake("step", "kill -KILL $$")
 
     rig.launch(DEMO)
@@ -185,7 +184,7 @@ def test_all_steps_are_ended_where_slurm_does_not_tell_which_there_are(rig: Rig)
     assert rig.faked("scancel.argv").split() == ["--signal=TERM", "20"]
 
 
-def test_no_second_step_is_made_where_every_node_was_heard_of(rig: Rig) -> None:
+def test_no_cleanup_step_runs_if_every_node_left_a_verdict(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     rig.launch(DEMO)
@@ -203,7 +202,7 @@ def test_a_node_that_does_not_see_the_checkout_ends_the_job_with_64(rig: Rig) ->
     assert "VERLJOB_HOME" in last(done)
 
 
-def test_a_run_directory_that_goes_away_does_not_change_the_code(rig: Rig) -> None:
+def test_a_removed_run_directory_does_not_change_the_code(rig: Rig) -> None:
     rig.fake("step", 'rm -rf "$VERLJOB_RUN_DIR"\n' + leaves((0, ended(7))))
 
     done = rig.launch(DEMO)
@@ -212,7 +211,7 @@ def test_a_run_directory_that_goes_away_does_not_change_the_code(rig: Rig) -> No
     assert json.loads((rig.run_dir / "result.json").read_text())["code"] == 7
 
 
-def test_a_verdict_of_an_earlier_job_does_not_speak_for_this_one(rig: Rig) -> None:
+def test_a_verdict_of_an_earlier_job_does_not_count(rig: Rig) -> None:
     old = rig.work / "mine" / "nodes" / "0-n1"
     old.mkdir(parents=True)
     (old / "verdict").write_text("code=0\norigin=self\nstage=train\nhost=n1\ncause=old\nfix=\n")
@@ -220,7 +219,7 @@ def test_a_verdict_of_an_earlier_job_does_not_speak_for_this_one(rig: Rig) -> No
     assert rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "mine")).returncode == 76
 
 
-def test_result_json_is_written_where_no_node_wrote_it(rig: Rig) -> None:
+def test_result_json_is_written_from_the_verdict(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(66, cause="'no \"model\" in C:\\\\x'"))))
 
     rig.launch(DEMO)
@@ -233,42 +232,60 @@ def test_result_json_is_written_where_no_node_wrote_it(rig: Rig) -> None:
     }  # fmt: skip
 
 
-HEADS_RESULT = (
-    """printf '{"code": 143, "phases": {"head": 1.5, "join": 2.0}, "nodes": []}' > "$VERLJOB_RUN_DIR/result.json"\n"""
+PHASES = """printf 'head=1.500\\njoin=2.000\\n' > "$VERLJOB_RUN_DIR/phases"\n"""
+
+
+@pytest.mark.parametrize(
+    ("head", "worker", "code", "cause"),
+    [
+        (ended(0), ended(0), 0, "x"),
+        (ended(76, cause="y"), ended(0), 76, "y"),
+        (ended(143, origin="signal"), ended(66, cause="y"), 66, "y"),
+    ],
+    ids=["the head's verdict", "a failure of the head", "the verdict of a worker"],
 )
-
-
-def test_a_result_json_of_a_head_that_speaks_for_the_job_is_left_alone(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + leaves((0, ended(143)), (1, ended(0))))
-
-    rig.launch(DEMO)
-
-    assert json.loads((rig.run_dir / "result.json").read_text())["nodes"] == []
-
-
-def test_a_result_json_of_a_container_whose_node_sh_knew_better_is_written_again(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + leaves((0, ended(76, cause="y")), (1, ended(0))))
-
-    rig.launch(DEMO)
-
-    assert json.loads((rig.run_dir / "result.json").read_text())["cause"] == "y"
-
-
-def test_a_result_json_of_a_head_that_was_ended_gets_the_cause_and_keeps_the_phases(rig: Rig) -> None:
-    rig.fake("step", HEADS_RESULT + leaves((0, ended(143, origin="signal")), (1, ended(66, cause="y"))))
+def test_result_json_has_the_phases_that_the_head_left(rig: Rig, head: str, worker: str, code: int, cause: str) -> None:
+    rig.fake("step", PHASES + leaves((0, head), (1, worker)))
 
     rig.launch(DEMO)
 
     result = json.loads((rig.run_dir / "result.json").read_text())
-    assert (result["code"], result["cause"]) == (66, "y")
+    assert (result["code"], result["cause"], result["nodes"]) == (code, cause, ["n1", "n2"])
     assert result["phases"] == {"head": 1.5, "join": 2.0}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "join=2.000\\nhead",
+        "join=2.000\\na b=1.000\\n",
+        'join=2.000\\n", "code=0.000\\nx=$(id)\\ny=1e9\\n',
+        "\\njoin=2.000\\n",
+    ],
+)
+def test_a_line_of_phases_that_is_not_valid_is_left_out(rig: Rig, lines: str) -> None:
+    rig.fake("step", f"printf '{lines}' > \"$VERLJOB_RUN_DIR/phases\"\n" + leaves((0, ended(0)), (1, ended(0))))
+
+    rig.launch(DEMO)
+
+    assert json.loads((rig.run_dir / "result.json").read_text())["phases"] == {"join": 2.0}
+
+
+def test_phases_of_an_earlier_job_do_not_count(rig: Rig) -> None:
+    (rig.work / "mine").mkdir()
+    (rig.work / "mine" / "phases").write_text("join=2.000\n")
+    rig.fake("step", WELL)
+
+    rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "mine"))
+
+    assert json.loads((rig.work / "mine" / "result.json").read_text())["phases"] == {}
 
 
 TOLD = ended(143, origin="signal")
 NOT_TOLD = ended(76, origin="outside")
 
 
-def test_a_container_that_was_ended_by_hand_is_the_cause_where_nobody_asked_the_job_to_end(rig: Rig) -> None:
+def test_a_container_that_was_ended_manually_is_the_cause_unless_the_job_was_ended(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(143, origin="signal")), (1, ended(76, origin="outside", cause="'by hand'"))))
 
     done = rig.launch(DEMO)
@@ -287,7 +304,7 @@ def test_a_container_that_was_ended_by_hand_is_the_cause_where_nobody_asked_the_
     ],
     ids=["scancel", "requeue, of which scancel does not get an answer", "time limit", "node.sh was not told"],
 )
-def test_term_is_passed_on_to_the_step_and_its_reason_is_told(
+def test_term_is_passed_on_to_the_step_and_its_reason_is_printed(
     rig: Rig, left_s: int, scancel_s: int, head: str, cause: str
 ) -> None:
     verdict = leaves((0, head), (1, TOLD))

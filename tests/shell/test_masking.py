@@ -1,4 +1,4 @@
-"""The shell masks as Python does, in linear time, and what it prints of a log has no control characters."""
+"""The shell masks as Python does, in linear time, and prints logs without control characters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def masked(rig: Rig, text: str) -> str:
 
 
 def of_children_s() -> float:
-    """The CPU time of the processes that ended: what else the machine does counts for less than by the clock."""
+    """CPU time of the processes that ended; the load of the machine affects it less than wall time."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -50,7 +50,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_mebibyte_of_anything_is_masked_within_a_second(rig: Rig) -> None:
-    """Also where it is nothing but secrets. The test allows two seconds, for a machine that is busy."""
+    """Also if it is only secrets. The test allows two seconds on a busy machine."""
     took = {}
     for word in REPEATED:
         text = (word * (MEBIBYTE // len(word) + 1))[:MEBIBYTE]
@@ -83,7 +83,7 @@ def test_the_shell_masks_what_python_masks(rig: Rig) -> None:
         assert masked(rig, text) == masking.masked(text)
 
 
-def test_of_long_secrets_and_of_long_words_nothing_is_shown_or_lost(rig: Rig) -> None:
+def test_long_secrets_are_masked_whole_and_long_words_stay(rig: Rig) -> None:
     word = "0" * 100_000
 
     assert masked(rig, f"hf_{'x' * 50_000} end") == "*** end"
@@ -96,7 +96,7 @@ SECRETS = [TOKEN, f"hf_{TOKEN[:34]}", BLANKS]
 @pytest.mark.parametrize("secret", SECRETS, ids=["token", "hf", "with blanks"])
 @pytest.mark.parametrize("filler", ["z", "plain words "], ids=["one word", "words"])
 def test_no_part_of_a_secret_shows_where_a_log_is_cut(secret: str, filler: str, rig: Rig) -> None:
-    """Of a log the last 8 KiB are kept here, instead of the last MiB; the masking itself reads by pieces of 4 KiB."""
+    """Here the last 8 KiB of a log are kept, not the last MiB; the masking itself reads pieces of 4 KiB."""
     kept, at = 8192, 12288
     logs = (
         (CHECKOUT / "slurm" / "lib" / "node" / "scratch.sh")
@@ -122,7 +122,7 @@ def test_no_part_of_a_secret_shows_where_a_log_is_cut(secret: str, filler: str, 
 
 
 def parts(text: str) -> set[str]:
-    """What is eight characters long in it."""
+    """All substrings of eight characters."""
     return {text[at : at + 8] for at in range(len(text) - 7)}
 
 
@@ -143,7 +143,7 @@ def parts(text: str) -> set[str]:
         ("HF_HUB_PATH", "/home/jo/.cache/huggingface", False),
     ],
 )
-def test_a_variable_that_is_a_secret_travels_by_file(name: str, value: str, secret: bool, rig: Rig) -> None:
+def test_a_secret_variable_is_passed_by_file(name: str, value: str, secret: bool, rig: Rig) -> None:
     script = "secrets::find; printf '%s\\n' ${SECRET_NAMES[@]+\"${SECRET_NAMES[@]}\"}"
     done = rig.source("node/spec/environment node/secrets", script, **{name: value})
 
@@ -164,10 +164,10 @@ ESCAPED = (
         'log::warn "$text"',
         'STAGE="$text"; verdict::set 71 self "$text" "$text"; verdict::sentence',
         'verdict::set 71 self "$text" "$text"; finish::_explain ""',
-        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > told; finish::_explain told',
+        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > text; RUNDIR_VERDICT_ID=0 finish::_explain text',
     ],
 )
-def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str, rig: Rig) -> None:
+def test_text_from_a_log_is_printed_without_control_characters(call: str, locale: str, rig: Rig) -> None:
     done = rig.source("common/log common/ownership common/verdict launch/finish", call, text=ESCAPED, LC_ALL=locale)
 
     assert done.returncode == 0, done.stderr
@@ -175,7 +175,7 @@ def test_what_is_said_of_a_log_has_no_control_characters(call: str, locale: str,
     assert FORBIDDEN.search(done.stdout + done.stderr) is None
 
 
-def test_the_last_line_of_a_job_whose_node_left_escapes_has_none(rig: Rig) -> None:
+def test_the_last_line_of_a_job_has_no_escapes_of_a_node(rig: Rig) -> None:
     escapes = "it said \\033]52;c;aGk=\\007boom \\302\\233 end"
     rig.fake("container", rig.container("code=71").replace("as the test says", escapes))
 

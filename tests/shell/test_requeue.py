@@ -103,8 +103,8 @@ def test_a_wrong_number_of_attempts_exits_with_64(rig: Rig, value: str) -> None:
 
 
 def test_three_attempts_without_a_checkpoint_exit_with_93(requeuing: Rig) -> None:
-    heads = 'printf \'{"code": 76, "phases": {"train": 9.0}, "nodes": []}\' > "$VERLJOB_RUN_DIR/result.json"\n'
-    requeuing.fake("step", heads + leaves(LOST))
+    phases = 'echo train=9.000 > "$VERLJOB_RUN_DIR/phases"\n'
+    requeuing.fake("step", phases + leaves(LOST))
 
     done = requeuing.launch("demo_cpu", SLURM_RESTART_COUNT="2")
 

@@ -42,6 +42,7 @@ def checkout(rig: Rig) -> Path:
     """A checkout with one additional file in slurm/runtimes."""
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
+    (copy / "entrypoints").symlink_to(CHECKOUT / "entrypoints")
     (copy / "slurm" / "runtimes" / "pretend.sh").write_text(PRETEND)
     return copy
 

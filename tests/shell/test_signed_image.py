@@ -352,6 +352,7 @@ def test_a_node_refuses_an_image_with_another_digest(rig: Rig, key: Path) -> Non
 def test_a_runtime_without_digests_exits_with_77(rig: Rig, key: Path) -> None:
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
+    (copy / "entrypoints").symlink_to(CHECKOUT / "entrypoints")
     (copy / "slurm/runtimes/pretend.sh").write_text(
         "runtime::available() { :; }\nruntime::find() { IMAGE_ID=sha256:pretended; }\n"
         "runtime::start_argv() { touch $FAKE/started; exit 1; }\n"

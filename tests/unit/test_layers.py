@@ -120,7 +120,7 @@ def test_unit_tests_mirror_the_packages(part: str) -> None:
 
 
 def test_the_supervisor_imports_neither_ray_nor_torch() -> None:
-    supervisor = ["__main__", "node/node", "node/head", "node/worker", "settings/settings", "supervision/child"]
+    supervisor = ["__main__", "node/node_facts", "node/head", "node/worker", "settings/settings", "supervision/child"]
     for module in [*supervisor, "ray_node/driver"]:
         assert not imported_roots(PARTS["verl_node"] / f"{module}.py") & {"ray", "torch", "transformers", "verl"}
 
@@ -143,6 +143,6 @@ def test_only_main_reads_the_environment_of_the_supervisor() -> None:
     }
 
     # These run in other processes: Ray workers, and children with variables of the hub and of libraries.
-    ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "hook", "start", "worker_setup")}
+    ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "fast_start", "start", "worker_setup")}
     others = {*ray_node, "inputs/hub.py", "inputs/model.py", "checks/__main__.py", "checks/child.py"}
     assert readers - others == {"__main__.py"}

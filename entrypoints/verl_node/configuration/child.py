@@ -38,7 +38,7 @@ async def run(
             if not any(errors(findings)):
                 on_passed()
 
-    process = await Process.start("configuration", command, env, on_line=read_line)
+    process = await Process.start(command, env, on_line=read_line)
     try:
         code = await within(Deadline(TIMEOUT_S), process.ended())
     except asyncio.TimeoutError:

@@ -6,39 +6,41 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import Any
 
-from verl_node.control.channel import Channel, Macs, Message
+from verl_node.control.channel import Channel, Macs
+from verl_node.control.messages import Answer, Challenge, M, Refused, Unreadable, decode, encode
 from verl_node.errors import PermissionMissing
 
-_LABEL = b"verljob control channel 2: "
+_LABEL = b"verljob control channel 2: "  # of the handshake, which is older than messages.PROTOCOL
 _HEX = re.compile("[0-9a-f]{64}")
 HEAD, WORKER = b"head", b"worker"
 
 
-async def prove(channel: Channel, token: bytes, *, head: bool) -> None:
-    """Show the other side that we know the job's token, have it show that too, and secure the connection by it.
+async def authenticate(channel: Channel, token: bytes, *, head: bool) -> None:
+    """Prove that we know the job's token, check that the other side does, and secure the connection.
 
     The head sends a random challenge; the worker answers with its own challenge and a keyed hash of both; the head
-    answers with another. The keys of the lines, one for each direction, are keyed hashes of both challenges, too: who
-    only passes challenges and answers on has none of them. Without a token there is neither challenge nor key.
+    answers with another hash. The keys of the lines, one per direction, are also keyed hashes of both challenges, so a
+    relay of challenges and answers has no key. Without a token the challenges are empty and there are no keys.
 
-    Raises PermissionMissing, and ConnectionError where the connection ended before.
+    Raises PermissionMissing, and ConnectionError if the connection ended before.
     """
-    mine = secrets.token_hex(32) if token else ""
+    own = secrets.token_hex(32) if token else ""
     if head:
-        channel.send({"kind": "challenge", "challenge": mine})
-        answer = await _expect(channel, "answer")
-        proof = _Proof(token, head=mine, worker=_challenge(channel, answer, token))
+        channel.send(encode(Challenge(own)))
+        answer = await _receive(channel, Answer)
+        _check_challenge(channel, answer.challenge, token)
+        proof = _Proof(token, head=own, worker=answer.challenge)
         proof.check(channel, answer, WORKER)
-        channel.send({"kind": "answer", "answer": proof.answer(HEAD)})
+        channel.send(encode(Answer(proof.answer(HEAD))))
     else:
-        theirs = _challenge(channel, await _expect(channel, "challenge"), token)
-        proof = _Proof(token, head=theirs, worker=mine)
-        channel.send({"kind": "answer", "challenge": mine, "answer": proof.answer(WORKER)})
-        proof.check(channel, await _expect(channel, "answer"), HEAD)
-    own, other = (HEAD, WORKER) if head else (WORKER, HEAD)
-    channel.secure(incoming=Macs(proof.key(other)), outgoing=Macs(proof.key(own)))
+        challenge = (await _receive(channel, Challenge)).challenge
+        _check_challenge(channel, challenge, token)
+        proof = _Proof(token, head=challenge, worker=own)
+        channel.send(encode(Answer(proof.answer(WORKER), own)))
+        proof.check(channel, await _receive(channel, Answer), HEAD)
+    ours, theirs = (HEAD, WORKER) if head else (WORKER, HEAD)
+    channel.secure(incoming=Macs(proof.key(theirs)), outgoing=Macs(proof.key(ours)))
 
 
 class _Proof:
@@ -52,11 +54,9 @@ class _Proof:
     def key(self, side: bytes) -> bytes:
         return self._hash(b"lines of the " + side)
 
-    def check(self, channel: Channel, message: Message, side: bytes) -> None:
-        """Raise PermissionMissing unless the answer is that of a ``side`` which knows the token."""
-        given = message.get("answer")
-        given = given.encode("utf-8", "replace") if isinstance(given, str) else b""
-        if not hmac.compare_digest(given, self.answer(side).encode()):
+    def check(self, channel: Channel, given: Answer, side: bytes) -> None:
+        """Raise PermissionMissing unless a ``side`` that knows the token made this answer."""
+        if not hmac.compare_digest(given.answer.encode("utf-8", "replace"), self.answer(side).encode()):
             raise _refused(channel, "Its token is not ours")
 
     def _hash(self, purpose: bytes) -> bytes:
@@ -65,23 +65,23 @@ class _Proof:
         return hmac.new(self._token, _LABEL + purpose + b" " + self._challenges, hashlib.sha256).digest()
 
 
-def _challenge(channel: Channel, message: Message, token: bytes) -> str:
-    challenge: Any = message.get("challenge")
-    if isinstance(challenge, str) and bool(challenge) != bool(token):
+def _check_challenge(channel: Channel, challenge: str, token: bytes) -> None:
+    if bool(challenge) != bool(token):
         raise _refused(channel, "One side has a token and the other has none")
-    if not isinstance(challenge, str) or (token and not _HEX.fullmatch(challenge)):
-        raise _refused(channel, "Its challenge is none")
-    return challenge
+    if token and not _HEX.fullmatch(challenge):
+        raise _refused(channel, "Its challenge is not 64 hex digits")
 
 
-async def _expect(channel: Channel, kind: str) -> Message:
-    message = await channel.receive()
-    if message is None:
-        raise ConnectionError(f"{channel.remote_address} did not send its {kind}: {channel.end}")
-    if message.get("kind") == "refused":
+async def _receive(channel: Channel, accepted: type[M]) -> M:
+    raw = await channel.receive()
+    if raw is None:
+        raise ConnectionError(f"{channel.remote_address} sent no {accepted.__name__}: {channel.end_reason}")
+    try:
+        message = decode(raw, accepted, Refused)
+    except Unreadable as error:  # whose text may quote an unauthenticated peer
+        raise _refused(channel, f"It sent no valid {accepted.__name__}") from error
+    if not isinstance(message, accepted):
         raise _refused(channel, "It refuses our token")
-    if message.get("kind") != kind:
-        raise _refused(channel, f"It did not send its {kind}")
     return message
 
 

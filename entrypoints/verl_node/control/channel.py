@@ -13,21 +13,19 @@ from typing import Any
 
 from verl_node.supervision.waiting import Deadline, until
 
-Message = dict[str, Any]
-
 LINE_LIMIT = 1 << 20
-STRANGER_LIMIT = 4096
-"""Bytes of a line before the token was proved; asyncio buffers twice as much."""
-# scancel reaches all nodes at once: the end of another node may be seen before our own signal, which then tells more.
+UNAUTHENTICATED_LIMIT = 4096
+"""Bytes of a line before authentication; asyncio buffers twice as much."""
+# scancel reaches all nodes at once: a node may see the end of another before its own signal, which is the better cause.
 OWN_SIGNAL_GRACE_S = 1.0
 _CLOSE_S = 1.0
 
 
 class Macs:
-    """The MACs of the lines that go one way over one connection, in their order: a keyed hash of count and line.
+    """MACs of the lines of one direction of one connection, in order: a keyed hash of line number and line.
 
-    A line that was changed, left out, sent twice, moved, or taken from another connection or direction has another MAC.
-    Without a key there is none.
+    A line that was changed, left out, sent twice, moved, or copied from another connection or direction has another
+    MAC. Without a key the MACs are empty.
     """
 
     def __init__(self, key: bytes = b"") -> None:
@@ -42,9 +40,9 @@ class Macs:
 
 
 class Channel:
-    """A connection that sends and receives messages; `secure` is for one that proved the token.
+    """A connection that sends and receives JSON objects, one per line.
 
-    asyncio reads; what is sent goes past it from then on, since beats come from the heart's thread.
+    asyncio reads. From `secure` on, writes bypass asyncio: the heartbeat thread writes, too.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence_s: float) -> None:
@@ -53,121 +51,119 @@ class Channel:
         self._silence_s = silence_s
         self.local_address = str((writer.get_extra_info("sockname") or ("",))[0])
         self.remote_address = str((writer.get_extra_info("peername") or ("an unknown address",))[0])
-        self.end = "its connection ended"
-        self._limit = STRANGER_LIMIT
+        self.end_reason = "its connection ended"
+        self._limit = UNAUTHENTICATED_LIMIT
         self._input = bytearray()
         self._incoming, self._outgoing = Macs(), Macs()
         self._unsent = bytearray()
-        self._sending = threading.Lock()
-        self._outward: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._output: socket.socket | None = None
         self._closed = False
 
     def secure(self, *, incoming: Macs, outgoing: Macs) -> None:
-        """Check and send MACs from now on, take long lines, and let a beat come from any thread."""
+        """Check and send MACs from now on, accept long lines, and allow writes from any thread."""
         connection: socket.socket = self._writer.get_extra_info("socket")
         for level, option, value in _keepalive(self._silence_s):
             connection.setsockopt(level, option, value)
         self._incoming, self._outgoing = incoming, outgoing
         self._limit = LINE_LIMIT
-        self._outward = connection.dup()
-        self._outward.setblocking(False)
+        self._output = connection.dup()
+        self._output.setblocking(False)
 
-    def send(self, message: Message) -> None:
-        """Send a message, or queue it; a connection that is gone is noticed by whoever receives."""
-        self.write(json.dumps(message).encode())
-
-    def write(self, body: bytes) -> None:
-        """Send a message that is JSON already."""
-        with self._sending:
+    def send(self, body: bytes) -> None:
+        """Send a JSON object, or queue it; that the connection is lost shows in `receive`."""
+        with self._lock:
             line = self._outgoing.next(body) + b" " + body + b"\n"
             if self._closed:
                 return
-            if self._outward is None:
+            if self._output is None:
                 self._writer.write(line)
                 return
             self._unsent += line
             self._flush()
 
-    def beat(self, body: bytes) -> None:
-        """Send a sign of life, or what is still queued, which is one too."""
+    def send_heartbeat(self, body: bytes) -> None:
+        """Send a heartbeat, or bytes that are still queued, which are one too."""
         if self._flushed():
-            self.write(body)
+            self.send(body)
 
-    async def receive(self) -> Message | None:
-        """Return the next message, None when the connection ended or carried what is no message (`end` says which)."""
-        line = await self._line()
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next JSON object; None if the connection ended or a line is not valid (see `end_reason`)."""
+        line = await self._read_line()
         if line is None:
             return None
         mac, _, body = line.partition(b" ")
         if not hmac.compare_digest(mac, self._incoming.next(body)):
-            self.end = "a line of its connection failed authentication: it was changed, moved or sent twice on the way"
+            self.end_reason = (
+                "a line of its connection failed authentication: it was changed, moved or sent twice on the way"
+            )
             return None
         try:
-            message = json.loads(body.decode())
+            content = json.loads(body.decode())
         except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict):
-            self.end = "it sent a line that is no message"
+            content = None
+        if not isinstance(content, dict):
+            self.end_reason = "it sent a line that is not a JSON object"
             return None
-        return message
+        return content
 
     async def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send queued lines, then close."""
         await until(self._flushed, deadline=Deadline(_CLOSE_S), poll_s=0.05)
-        self._hang_up()
+        self._stop_writing()
         try:
             self._writer.close()
             await asyncio.wait_for(self._writer.wait_closed(), _CLOSE_S)
         except (OSError, asyncio.TimeoutError):
             self._writer.transport.abort()
 
-    def drop(self) -> None:
-        """Close at once, with whatever is queued."""
-        self._hang_up()
+    def abort(self) -> None:
+        """Close at once; queued lines are lost."""
+        self._stop_writing()
         self._writer.transport.abort()
 
-    def _hang_up(self) -> None:
-        with self._sending:
+    def _stop_writing(self) -> None:
+        with self._lock:
             self._closed = True
             self._unsent.clear()
-            if self._outward is not None:
-                self._outward.close()
-            self._outward = None
+            if self._output is not None:
+                self._output.close()
+            self._output = None
 
-    async def _line(self) -> bytes | None:
+    async def _read_line(self) -> bytes | None:
         while (end := self._input.find(b"\n")) < 0 and len(self._input) <= self._limit:
             try:
                 data = await self._reader.read(self._limit)
             except OSError as error:
-                self.end = f"its connection ended: {error.strerror or error}"
+                self.end_reason = f"its connection ended: {error.strerror or error}"
                 return None
             if not data:
                 return None
             self._input += data
         if not 0 <= end <= self._limit:
-            self.end = f"it sent a line of more than {self._limit} bytes"
+            self.end_reason = f"it sent a line of more than {self._limit} bytes"
             return None
         line = bytes(self._input[:end])
         del self._input[: end + 1]
         return line
 
     def _flushed(self) -> bool:
-        with self._sending:
+        with self._lock:
             self._flush()
             return not self._unsent
 
     def _flush(self) -> None:
         try:
-            while self._outward is not None and self._unsent:
-                del self._unsent[: self._outward.send(self._unsent)]
+            while self._output is not None and self._unsent:
+                del self._unsent[: self._output.send(self._unsent)]
         except BlockingIOError:
-            pass  # the next beat takes it along
+            pass  # sent with the next heartbeat
         except OSError:
             self._unsent.clear()
 
 
 def _keepalive(silence_s: float) -> list[tuple[int, int, int]]:
-    """Return the options by which the kernel gives up a connection, never before we would."""
+    """Socket options by which the kernel times a connection out, never before the session does."""
     seconds = math.ceil(silence_s)
     return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

@@ -1,9 +1,14 @@
-"""Decodes the messages of the control channel into typed values, or refuses them."""
+"""Messages of the control channel: one frozen dataclass each, the table of kinds, encoding and validated decoding.
+
+On the wire a message is a JSON object: its fields, and its ``kind``.
+"""
 
 from __future__ import annotations
 
-import time
-from dataclasses import fields
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from verl_node.checks.cluster import Report
@@ -11,81 +16,272 @@ from verl_node.checks.result import Outcome
 from verl_node.errors import CheckFailed
 from verl_node.reporting.events import Event
 from verl_node.reporting.verdict import Verdict
+from verl_node.settings.identity import Identity
 
-Message = dict[str, Any]
-T = TypeVar("T")
+PROTOCOL = 3
+"""Raise it with every change of a message: a head refuses a worker of another version. Challenge, Answer, Refused and
+the ``protocol`` of Hello never change, since nodes of any two versions exchange them."""
 
-_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+JsonObject = Mapping[str, Any]
+Count = int
+"""An integer that is not negative."""
+
+
+class Message:
+    """Base class of all messages."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Challenge(Message):
+    """Random hex digits of the head, which the worker signs; empty without a token."""
+
+    challenge: str
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    """The signed challenges; the worker's also has its own challenge."""
+
+    answer: str
+    challenge: str = ""
+
+
+@dataclass(frozen=True)
+class Refused(Message):
+    """The head refuses a connection, a hello or a resume."""
+
+    why: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """First message of a worker."""
+
+    identity: Identity
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True)
+class Welcome(Message):
+    """Accepts a Hello; ``session`` is the secret by which the worker resumes over another connection."""
+
+    node_id: Count
+    session: str
+
+
+@dataclass(frozen=True)
+class Resume(Message):
+    """Continues a session; ``attempt`` grows with each, ``received`` is the number of the last message received."""
+
+    session: str
+    node_id: Count
+    attempt: Count
+    received: Count
+
+
+@dataclass(frozen=True)
+class Resumed(Message):
+    """Accepts a Resume."""
+
+    received: Count
+
+
+@dataclass(frozen=True)
+class WorkerEvent(Message):
+    """An event of the worker's journal."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class ChecksDone(Message):
+    """Results of the worker's checks, and its clock in epoch seconds."""
+
+    report: Report
+    time: float
+
+
+@dataclass(frozen=True)
+class Prepared(Message):
+    """Data and model are ready on the worker."""
+
+
+@dataclass(frozen=True)
+class MetricsRow(Message):
+    """A row of the worker's GPUs for metrics.jsonl."""
+
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StacksWritten(Message):
+    """The worker wrote the stack traces of a hang."""
+
+    hang: Count
+
+
+@dataclass(frozen=True)
+class Failed(Message):
+    """The worker ends by this verdict."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class StartRay(Message):
+    """Join Ray's GCS; ``temp_dir`` is that of the head's Ray, ``env`` holds the variables of the training."""
+
+    gcs: str
+    temp_dir: str
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Formed(Message):
+    """Every node has joined Ray."""
+
+
+@dataclass(frozen=True)
+class Checked(Message):
+    """The cluster checks are over: processes that Ray starts late may start."""
+
+
+@dataclass(frozen=True)
+class Prepare(Message):
+    """Run the command ``argv``, and import the rollout (`verl_node.training.rollout.arguments_of`)."""
+
+    argv: list[str]
+    rollout: list[str]
+
+
+@dataclass(frozen=True)
+class Step(Message):
+    """verl logged a step."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class TakeStacks(Message):
+    """Write the stack traces of the n-th hang."""
+
+    hang: Count
+
+
+@dataclass(frozen=True)
+class JobEnded(Message):
+    """The job ended by this verdict."""
+
+    verdict: Verdict
+
+
+HANDSHAKE = (Challenge, Answer, Refused, Hello, Welcome, Resume, Resumed)
+"""Messages before a session."""
+TO_HEAD = (WorkerEvent, ChecksDone, Prepared, MetricsRow, StacksWritten, Failed)
+"""Messages of a worker's session."""
+TO_WORKER = (StartRay, Formed, Checked, Prepare, Step, TakeStacks, JobEnded)
+"""Messages of the head's session."""
+
+KINDS: dict[str, type[Message]] = {
+    re.sub("(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower(): cls for cls in (*HANDSHAKE, *TO_HEAD, *TO_WORKER)
+}
+"""The classes by their ``kind`` on the wire: StartRay is start-ray."""
+_KIND_OF = {cls: kind for kind, cls in KINDS.items()}
+_NESTED = {cls.__name__: cls for cls in (Event, Identity, Outcome, Report, Verdict)}
+# JSON types by the annotations that the fields above have.
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "Count": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "list[str]": (list,),
+    "dict[str, str]": (dict,),
+    "dict[str, Any]": (dict,),
+    "Facts": (dict,),
+    "list[Outcome]": (list,),
+}
 
 
 class Unreadable(CheckFailed):
-    """A node that knows the token sent what has another form: another version of the toolkit, most often."""
+    """A message that is not one of the table: its sender is of another version, or has a mistake."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
         super().__init__(
-            f"A node sent what this one cannot read: {what}.",
-            fix="Bring the same image (by digest) to every node; else report it.",
+            f"A node sent a message that version {PROTOCOL} of the control protocol cannot read: {problem}.",
+            fix="Start the same image (by digest) on every node; else report it.",
         )
 
 
-def built(cls: type[T], given: Any) -> T:
-    """Make a dataclass of texts and numbers of what was given. Raises Unreadable unless names and types fit."""
-    if not isinstance(given, dict):
-        raise Unreadable(f"{cls.__name__} is {type(given).__name__}")
-    for field in fields(cls):  # type: ignore[arg-type]  # T is a dataclass
-        if field.name in given and type(given[field.name]) not in _TYPES[str(field.type)]:
-            raise Unreadable(f"{field.name} of {cls.__name__} is {type(given[field.name]).__name__}")
-    try:
-        return cls(**given)
-    except TypeError as error:  # a name that is missing or not known
-        raise Unreadable(f"{cls.__name__}: {error}") from error
+def encode(message: Message) -> bytes:
+    """Return the message as JSON."""
+    return json.dumps({"kind": _KIND_OF[type(message)], **vars(message)}, default=vars).encode()
 
 
-def count(message: Message, name: str) -> int:
-    """Read a number from 0. Raises Unreadable."""
-    value = message.get(name)
-    if type(value) is not int or value < 0:
-        raise Unreadable(f"{name} is {str(value)[:40]!r}")
-    return value
+def decode(raw: JsonObject, *accepted: type[M]) -> M:
+    """Return the message if it is one of the ``accepted`` classes and all of its fields fit. Raises Unreadable.
 
-
-def text(message: Message, name: str) -> str:
-    """Read a text. Raises Unreadable."""
-    return str(_typed(message, name, str))
-
-
-def event(message: Message) -> Event:
-    """Read an event of a node's journal. Raises Unreadable."""
-    given = _dict(message, "event")
-    for name in ("host", "phase", "event", "message"):
-        _typed(given, name, str)
-    for name in {"seconds", "time"} & given.keys():
-        _typed(given, name, int, float)
-    return given
-
-
-def verdict(message: Message) -> Verdict:
-    """Read how a node or the job ended. Raises Unreadable."""
-    return built(Verdict, message.get("verdict"))
-
-
-def report(message: Message) -> Report:
-    """Read what a worker says of its checks; its clock is held against ours at the moment in which it arrives.
-
-    Raises Unreadable.
+    Raises CheckFailed for a Hello of another version.
     """
-    told = _dict(message, "report")
-    outcomes = [built(Outcome, outcome) for outcome in _typed(told, "outcomes", list)]
-    skew_s = round(_typed(message, "time", int, float) - time.time(), 3)
-    return Report(_typed(told, "host", str), outcomes, _dict(told, "facts"), skew_s)
+    kind = raw.get("kind") if isinstance(raw, dict) else None
+    if not isinstance(kind, str):
+        raise Unreadable("a message without a kind")
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise Unreadable(f"{kind[:40]!r} is not a kind of message")
+    if not issubclass(cls, accepted):
+        raise Unreadable(f"{kind!r} is out of place, {' or '.join(repr(_KIND_OF[one]) for one in accepted)} fits")
+    if cls is Hello and raw.get("protocol") != PROTOCOL:
+        raise _other_version(raw)
+    return _build(cls, {name: value for name, value in raw.items() if name != "kind"})
 
 
-def _dict(message: Message, name: str) -> dict[str, Any]:
-    return dict(_typed(message, name, dict))
+def read_count(raw: JsonObject, name: str) -> int:
+    """Return a field of a frame that is an integer and not negative. Raises Unreadable."""
+    return int(_value(name, "Count", raw.get(name)))
 
 
-def _typed(message: Message, name: str, *types: type) -> Any:
-    value = message.get(name)
-    if type(value) not in types:
-        raise Unreadable(f"{name} is {type(value).__name__}")
+def _other_version(hello: JsonObject) -> CheckFailed:
+    version = str(hello.get("protocol", "2 or older"))[:20]
+    return CheckFailed(
+        f"The worker speaks version {version} of the control protocol, the head version {PROTOCOL}.",
+        fix="Start the same image (by digest) on every node.",
+        failure_class="image",
+    )
+
+
+T = TypeVar("T")
+
+
+def _build(cls: type[T], given: Any) -> T:
+    """Make a dataclass of its fields in JSON. Raises Unreadable unless names and types fit."""
+    if type(given) is not dict:
+        raise Unreadable(f"{cls.__name__} is {type(given).__name__}")
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is a dataclass
+    if unknown := given.keys() - known.keys():
+        raise Unreadable(f"{cls.__name__} has an unexpected {sorted(unknown)[0][:40]!r}")
+    values = {name: _value(f"{name} of {cls.__name__}", str(known[name].type), given[name]) for name in given}
+    required = (field.name for field in known.values() if field.default is field.default_factory is MISSING)
+    if missing := [name for name in required if name not in given]:
+        raise Unreadable(f"{', '.join(missing)} of {cls.__name__} is missing")
+    return cls(**values)
+
+
+def _value(name: str, annotation: str, value: Any) -> Any:
+    if annotation in _NESTED:
+        return _build(_NESTED[annotation], value)
+    if type(value) not in _JSON_TYPES[annotation]:
+        raise Unreadable(f"{name} is {type(value).__name__}, not {annotation}")
+    if annotation == "Count" and value < 0:
+        raise Unreadable(f"{name} is {value}, less than 0")
+    if annotation == "list[Outcome]":
+        return [_build(Outcome, outcome) for outcome in value]
+    texts = value if annotation == "list[str]" else value.values() if annotation == "dict[str, str]" else ()
+    if any(type(text) is not str for text in texts):
+        raise Unreadable(f"{name} is not {annotation}")
     return value

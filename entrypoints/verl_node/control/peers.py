@@ -1,103 +1,102 @@
-"""The connected workers and the last message of each."""
+"""The connected workers and the last event of each."""
 
 from __future__ import annotations
 
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from verl_node.checks.cluster import Report
-from verl_node.control.channel import Message
-from verl_node.control.messages import built, count, text
+from verl_node.control.messages import Message, Resume
 from verl_node.control.session import Session
 from verl_node.errors import ClusterNotFormed
 from verl_node.settings.identity import Identity
 from verl_node.supervision.waiting import Deadline
 
 
+class NotAdmitted(Exception):
+    """A hello or resume of a node that is not expected, or that is already connected."""
+
+
 class Peer:
     """A worker that said hello."""
 
-    def __init__(self, identity: Identity, session: Session, key: str) -> None:
+    def __init__(self, identity: Identity, session: Session) -> None:
         self.identity = identity
         self.session = session
-        self.key = key
-        """What a worker names to go on with its session over another connection."""
+        self.session_key = secrets.token_hex(16)
+        """Secret by which the worker resumes its session over another connection."""
         self.attempts = 0
-        self.last = "hello"
-        self.replies: set[str] = set()
+        self.last_event = "hello"
+        self.replies: set[Message] = set()
         self.report: Report | None = None
 
 
-class NotAdmitted(Exception):
-    """A hello of a node that is not expected, or that is here already."""
-
-
 class WorkerTable:
-    """The workers by node number; by hand nobody knows their names before they come."""
+    """Workers by node number. Without Slurm their names are not known before they connect."""
 
     def __init__(self, hosts: Sequence[str], nodes: int) -> None:
         self._hosts = hosts or ["the head", *(f"node {number}" for number in range(1, nodes))]
-        self._by_hand = not hosts
-        self._here: dict[int, Peer] = {}
+        self._assign_numbers = not hosts
+        self._peers: dict[int, Peer] = {}
 
     def __len__(self) -> int:
-        return len(self._here)
+        return len(self._peers)
 
     def peers(self) -> list[Peer]:
-        """Return who is here, by node number."""
-        return [peer for _, peer in sorted(self._here.items())]
+        """Return the connected workers by node number."""
+        return [peer for _, peer in sorted(self._peers.items())]
 
-    def absent(self) -> list[int]:
-        """Return the numbers of the workers that are not here."""
-        return [number for number in range(1, len(self._hosts)) if number not in self._here]
+    def missing(self) -> list[int]:
+        """Return the numbers of the workers that are not connected."""
+        return [number for number in range(1, len(self._hosts)) if number not in self._peers]
 
-    def admit(self, hello: Message, session: Session) -> Peer:
-        """Enter a worker by its hello; by hand it gets the next free number. Raises NotAdmitted, Unreadable."""
-        fields: dict[str, Any] = {key: value for key, value in hello.items() if key != "kind"}
-        if self._by_hand:
-            fields["node_id"] = min(self.absent(), default=len(self._hosts))
-        peer = Peer(built(Identity, fields), session, secrets.token_hex(16))
-        number = peer.identity.node_id
-        if number in self._here:
-            raise NotAdmitted(f"node {number} is already here from {self._here[number].session.remote_address}")
+    def add(self, identity: Identity, session: Session) -> Peer:
+        """Add a worker; without Slurm it gets the next free number. Raises NotAdmitted."""
+        if self._assign_numbers:
+            identity = replace(identity, node_id=min(self.missing(), default=len(self._hosts)))
+        number = identity.node_id
+        if number in self._peers:
+            raise NotAdmitted(f"node {number} is already connected from {self._peers[number].session.remote_address}")
         if not 0 < number < len(self._hosts):
             raise NotAdmitted(f"the cluster has {len(self._hosts)} nodes and this would be number {number}, from 0")
-        self._here[number] = peer
+        self._peers[number] = Peer(identity, session)
+        return self._peers[number]
+
+    def find(self, resume: Resume) -> Peer:
+        """Return the worker that resumes its session. Raises NotAdmitted."""
+        peer = self._peers.get(resume.node_id)
+        if peer is None or not hmac.compare_digest(resume.session.encode(), peer.session_key.encode()):
+            raise NotAdmitted(f"node {resume.node_id} has no such session")
+        if resume.attempt <= peer.attempts:
+            raise NotAdmitted(
+                f"node {resume.node_id} made attempt {peer.attempts} to return before attempt {resume.attempt}"
+            )
+        peer.attempts = resume.attempt
         return peer
 
-    def returning(self, resume: Message) -> Peer:
-        """Return the worker that goes on with its session. Raises NotAdmitted, Unreadable."""
-        number, attempt = count(resume, "node_id"), count(resume, "attempt")
-        peer = self._here.get(number)
-        if peer is None or not hmac.compare_digest(text(resume, "session").encode(), peer.key.encode()):
-            raise NotAdmitted(f"node {number} has no such session")
-        if attempt <= peer.attempts:
-            raise NotAdmitted(f"node {number} made attempt {peer.attempts} to return before attempt {attempt}")
-        peer.attempts = attempt
-        return peer
+    def remove(self, peer: Peer) -> None:
+        """Remove a worker that has ended or is lost."""
+        del self._peers[peer.identity.node_id]
 
-    def strike(self, peer: Peer) -> None:
-        """Take a worker out that has ended or is lost."""
-        del self._here[peer.identity.node_id]
-
-    def without(self, reply: str) -> list[str]:
+    def hosts_without(self, reply: Message) -> list[str]:
         """Return the hosts of the workers that have not sent this reply."""
         return [peer.identity.host for peer in self.peers() if reply not in peer.replies]
 
-    def reached_address(self) -> str:
+    def head_address(self) -> str:
         """Return the address at which the first worker reached the head; empty without workers."""
-        return self.peers()[0].session.local_address if self._here else ""
+        return self.peers()[0].session.local_address if self._peers else ""
 
-    def missing(self, nodes: Mapping[int, str], deadline: Deadline) -> ClusterNotFormed:
-        """Return the error that names these nodes, each with what is known and what was last heard of it."""
-        told = "; ".join(
-            f"{self._hosts[number]}: {known}" + (f" ({self._here[number].last})" if number in self._here else "")
-            for number, known in nodes.items()
+    def not_formed(self, problems: Mapping[int, str], deadline: Deadline) -> ClusterNotFormed:
+        """Return the error that names these nodes, each with its problem and its last event."""
+        text = "; ".join(
+            f"{self._hosts[number]}: {problem}"
+            + (f" ({self._peers[number].last_event})" if number in self._peers else "")
+            for number, problem in problems.items()
         )
         return ClusterNotFormed(
-            f"{len(nodes)} of {len(self._hosts)} nodes were not there after {deadline.timeout_s:.0f} s: {told}.",
+            f"{len(problems)} of {len(self._hosts)} nodes did not join within {deadline.timeout_s:.0f} s: {text}.",
             fix="Read those nodes' node.log and `sinfo -R`; requeue with --exclude, or raise VERLJOB_JOIN_TIMEOUT_S.",
-            host=self._hosts[min(nodes)],
+            host=self._hosts[min(problems)],
         )

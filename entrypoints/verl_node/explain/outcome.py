@@ -49,8 +49,7 @@ class Verdict:
 def find_verdict(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
     """Return the verdict from result.json or the end of a log; None without one."""
     for path in paths:
-        file = run_dir(path) / "result.json"
-        result = _read_json(file) if path.is_dir() else {}
+        file, result = _read_result(run_dir(path)) if path.is_dir() else (path, {})
         if isinstance(result.get("code"), int):
             fields = {name: str(result.get(name) or "") for name in ("stage", "host", "cause", "fix")}
             kind = str(result.get("class") or default_class(result["code"], fields["stage"]))
@@ -66,6 +65,19 @@ def find_verdict(paths: Sequence[Path], logs: Sequence[Log]) -> Verdict | None:
             kind = _printed_class(tail, found[-1]["cause"]) or default_class(code, fields["stage"])
             return Verdict(code, **fields, line=line, file=str(log.path), kind=kind)
     return None
+
+
+def _read_result(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return result.json, else the head's verdict, which is written first."""
+    file = folder / "result.json"
+    if (result := _read_json(file)) or not (verdicts := sorted(folder.glob("nodes/0-*/verdict"))):
+        return file, result
+    try:
+        lines = verdicts[0].read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return file, {}
+    verdict: dict[str, Any] = dict(line.split("=", 1) for line in lines if "=" in line)
+    return verdicts[0], {**verdict, "code": int(verdict["code"])} if verdict.get("code", "").isdigit() else {}
 
 
 def _printed_class(tail: bytes, cause: bytes) -> str:

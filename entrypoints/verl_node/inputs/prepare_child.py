@@ -26,7 +26,7 @@ async def run(argv: Sequence[str], env: Mapping[str, str], *, journal: Journal, 
         if "code" in report:
             failure.update(report)
 
-    process = await Process.start("prepare", argv, env, on_line=read_line)
+    process = await Process.start(argv, env, on_line=read_line)
     try:
         code = await within(deadline, process.ended())
     except asyncio.TimeoutError:

@@ -1,4 +1,4 @@
-"""Messages of the head for people: addresses, commands to type."""
+"""Output of the head for people: addresses, and the commands to type."""
 
 from __future__ import annotations
 
@@ -13,104 +13,83 @@ from verl_node.settings.identity import Identity
 from verl_node.settings.settings import Settings
 from verl_node.supervision.waiting import Deadline, until
 
-# In an image it lies above the packages; without a container the checkout's is beside them.
+# In a checkout it is beside the package, in an image above the package's folder.
 _BESIDE = Path(__file__).parents[2] / "runtime_env.yaml"
 RUNTIME_ENV = _BESIDE if _BESIDE.exists() else Path("/opt/verljob/runtime_env.yaml")
 
 
-def first_lines(settings: Settings, nodes: Sequence[Identity]) -> None:
-    """Name what is known now that the nodes have met; by hand also what launch.sh says before its step."""
+def print_cluster(settings: Settings, nodes: Sequence[Identity]) -> None:
+    """Print the nodes that have met; without Slurm also the lines that launch.sh prints before its step."""
     head = nodes[0]
     dashboard = _dashboard(settings, head)
-    _say(
-        {
-            "nodes": ", ".join(f"{node.host} {node.address} ({node.gpus} GPUs, {node.cpus} CPUs)" for node in nodes),
-            "image": f"{settings.image or 'unnamed'} {settings.image_digest or '(digest unknown)'}",
-            "software": f"Ray {head.ray}, Python {head.python}, verl {head.verl or 'none'} {head.verl_commit}".rstrip(),
-        }
-    )
-    if settings.by_hand:
+    lines = {
+        "nodes": ", ".join(f"{node.host} {node.address} ({node.gpus} GPUs, {node.cpus} CPUs)" for node in nodes),
+        "image": f"{settings.image or 'unnamed'} {settings.image_digest or '(digest unknown)'}",
+        "software": f"Ray {head.ray}, Python {head.python}, verl {head.verl or 'none'} {head.verl_commit}".rstrip(),
+    }
+    if settings.standalone:
         port = settings.head_ports.dashboard
         tunnel = f"ssh -N -L {port}:{dashboard} {head.host}, then http://localhost:{port}"
-        _say(
-            {
-                "run folder": str(settings.run_dir or "none"),
-                "dashboard": tunnel if dashboard else "off",
-                "time limit": "none",
-            }
-        )
-    if unprotected := _unprotected(settings, head):
-        _say({"warning": f"{unprotected}; the dashboard is {'on all the same' if dashboard else 'off'}"})
+        lines["run folder"] = str(settings.run_dir or "none")
+        lines["dashboard"] = tunnel if dashboard else "off"
+        lines["time limit"] = "none"
+    if reason := _unprotected(settings, head):
+        lines["warning"] = f"{reason}; the dashboard is {'on nevertheless' if dashboard else 'off'}"
+    _print(lines)
 
 
-async def dashboard_answers(settings: Settings, head: Identity) -> None:
-    """Wait until the dashboard takes jobs: nothing waits for it while the cluster forms."""
-    host = dashboard_host(settings, head)
-    port = settings.head_ports.dashboard
+async def wait_for_dashboard(settings: Settings, head: Identity) -> None:
+    """Wait until the dashboard accepts jobs; it starts after the cluster has formed."""
+    host, port = dashboard_host(settings, head), settings.head_ports.dashboard
     if host and not await until(lambda: answers(host, port), deadline=Deadline(settings.ray_timeout_s)):
-        _say({"warning": f"the dashboard does not answer at {join(host, port)}: jobs cannot be submitted yet"})
+        _print({"warning": f"the dashboard does not answer at {join(host, port)}: jobs cannot be submitted yet"})
+
+
+def dashboard_host(settings: Settings, head: Identity) -> str:
+    """Return the address of the dashboard of the head's Ray, empty if it is off."""
+    return flags.dashboard_host(versions.parse(head.ray), settings.dashboard, node_address=head.address)
+
+
+def print_join_command(settings: Settings, own_address: str) -> None:
+    """Print the command for the other machines of a cluster without Slurm."""
+    if settings.standalone and settings.allocation.nodes > 1:
+        target = join(own_address, settings.head_ports.control)
+        count = settings.allocation.nodes - 1
+        _print({"to join": f"on {count} more machine{'s' * (count > 1)}, in the same image:  node --join {target}"})
+
+
+def print_usage(settings: Settings, nodes: Sequence[Identity]) -> None:
+    """Print how to use a cluster without a training."""
+    head = nodes[0]
+    dashboard = _dashboard(settings, head)
+    address, gcs = f"http://{dashboard}", join(head.address, settings.head_ports.gcs)
+    lines = {"cluster": f"ready at {gcs}; it runs until its time limit"}
+    if dashboard:
+        submit = ["ray", "job", "submit", f"--address={address}", f"--runtime-env={RUNTIME_ENV}", "--no-wait", "--"]
+        submit += ["python3", "-m", "verl.trainer.main_ppo", f"trainer.nnodes={len(nodes)}"]
+        submit += [f"trainer.n_gpus_per_node={head.gpus}"]
+        lines["submit"] = f"{shlex.join(submit)} …"
+        lines["status"] = f"ray job list --address={address}; ray status --address={gcs}"
+    else:
+        lines["submit"] = "jobs are submitted to the dashboard, which is off: VERLJOB_DASHBOARD=1 turns it on"
+        lines["status"] = f"ray status --address={gcs}"
+    _print(lines)
 
 
 def _dashboard(settings: Settings, head: Identity) -> str:
-    """Return host and port of the dashboard, empty where it is off."""
+    """Return host and port of the dashboard, empty if it is off."""
     host = dashboard_host(settings, head)
     return join(host, settings.head_ports.dashboard) if host else ""
 
 
-def dashboard_host(settings: Settings, head: Identity) -> str:
-    """Return the address at which the head's Ray shows its dashboard, empty where it is off."""
-    return flags.dashboard_host(versions.parse(head.ray), settings.dashboard, node_address=head.address)
-
-
 def _unprotected(settings: Settings, head: Identity) -> str:
-    """Return why anybody who reaches the head can use this cluster; empty where that takes the job's token."""
+    """Return why the cluster can be used without the job's token; empty if it cannot."""
     if flags.protected(versions.parse(head.ray), settings.token_file):
         return ""
-    why = "there is no VERLJOB_TOKEN_FILE" if settings.token_file is None else f"Ray {head.ray} knows no tokens"
-    return f"{why}, so whoever reaches the ports of these nodes can run code in this job"
+    why = "VERLJOB_TOKEN_FILE is not set" if settings.token_file is None else f"Ray {head.ray} has no tokens"
+    return f"{why}, so every account that reaches the ports of these nodes can run code in this job"
 
 
-def join_line(settings: Settings, own_address: str) -> None:
-    """Say what to type on the other machines of a cluster by hand."""
-    if settings.by_hand and settings.allocation.nodes > 1:
-        target = join(own_address, settings.head_ports.control)
-        count = settings.allocation.nodes - 1
-        _say({"to join": f"on {count} more machine{'s' * (count > 1)}, in the same image:  node --join {target}"})
-
-
-def how_to_use(settings: Settings, nodes: Sequence[Identity]) -> None:
-    """Say how to work with a cluster that stays."""
-    head = nodes[0]
-    dashboard = _dashboard(settings, head)
-    address = f"http://{dashboard}"
-    gcs = join(head.address, settings.head_ports.gcs)
-    training = [
-        "python3",
-        "-m",
-        "verl.trainer.main_ppo",
-        f"trainer.nnodes={len(nodes)}",
-        f"trainer.n_gpus_per_node={head.gpus}",
-    ]
-    submit = [
-        "ray",
-        "job",
-        "submit",
-        f"--address={address}",
-        f"--runtime-env={RUNTIME_ENV}",
-        "--no-wait",
-        "--",
-        *training,
-    ]
-    lines = {"cluster": f"ready at {gcs}; it stays until its time ends"}
-    if dashboard:
-        lines["submit"] = f"{shlex.join(submit)} …"
-        lines["look"] = f"ray job list --address={address}; ray status --address={gcs}"
-    else:
-        lines["submit"] = "jobs are submitted to the dashboard, which is off: VERLJOB_DASHBOARD=1 turns it on"
-        lines["look"] = f"ray status --address={gcs}"
-    _say(lines)
-
-
-def _say(lines: dict[str, str]) -> None:
+def _print(lines: dict[str, str]) -> None:
     for name, value in lines.items():
         print(f"{name:<11} {value}", flush=True)  # noqa: T201

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from verl_node.configuration import child
-from verl_node.control.server import Peers
+from verl_node.control.messages import Prepare, Prepared, StacksWritten, Step, TakeStacks
+from verl_node.control.server import ControlServer
 from verl_node.errors import InputUnavailable
 from verl_node.gpu.usage import Watch
 from verl_node.inputs import prepare_child
-from verl_node.node.node import Node
+from verl_node.node.node_facts import NodeFacts
+from verl_node.reporting.events import Journal
 from verl_node.reporting.verdict import Verdict
 from verl_node.supervision import hang as supervision_hang
 from verl_node.supervision import stacks
@@ -25,78 +27,86 @@ from verl_node.training.rollout import RolloutImport
 class TrainingRun:
     """One training over all nodes."""
 
-    def __init__(self, node: Node, peers: Peers, plan: run.Plan) -> None:
-        self.node = node
-        self.peers = peers
+    def __init__(
+        self, facts: NodeFacts, journal: Journal, server: ControlServer, plan: run.Plan, env: Mapping[str, str]
+    ) -> None:
+        """``env`` is the environment of the training before the cluster has formed."""
+        self.facts = facts
+        self.journal = journal
+        self.server = server
         self.plan = plan
-        self._saves = CheckpointWatch(plan.training.checkpoints, plan.run_dir, node.journal.note)
-        self._sound = asyncio.Event()
-        self._inspected = asyncio.Event()
-        self._rollout = RolloutImport(node.host, node.journal.note)
+        self.env = env
+        self._checkpoints = CheckpointWatch(plan.training.checkpoints, plan.run_dir, journal.note)
+        self._no_errors = asyncio.Event()
+        self._checked = asyncio.Event()
+        self._rollout = RolloutImport(facts.host, journal.note)
 
     def watchers(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what goes on beside the cluster's forming and the training itself.
+        """Return the tasks that run beside the whole launch.
 
-        That is the look at the configuration, the import of the rollout, the watch over checkpoints, and the ear for
-        Slurm's notice that the time is over.
+        They check the configuration, import the rollout, watch the checkpoints, and wait for Slurm's notice before the
+        time limit.
         """
-        return [self._inspect(), self._rollout.watch(), self._saves.watch(), self._saves.stop_after_notice()]
+        return [
+            self._check_configuration(),
+            self._rollout.watch(),
+            self._checkpoints.watch(),
+            self._checkpoints.stop_after_notice(),
+        ]
 
-    async def _inspect(self) -> None:
-        """Look at the training's configuration while the cluster forms. Raises BadTrainingConfig."""
-        words, settings = self.plan.training, self.node.settings
-        command = child.argv(settings, words.argv, self.node.identity.verl, self.plan.configuration)
-        env = self.node.ray_environment("", words.env)
-        await child.run(command, env, self.node.journal.note, self._sound.set)
-        self._sound.set()
-        self._inspected.set()
+    async def _check_configuration(self) -> None:
+        """Check the training's configuration while the cluster forms. Raises BadTrainingConfig."""
+        training, settings = self.plan.training, self.facts.settings
+        command = child.argv(settings, training.argv, self.facts.identity.verl, self.plan.configuration)
+        await child.run(command, self.env, self.journal.note, self._no_errors.set)
+        self._no_errors.set()
+        self._checked.set()
 
     async def prepare(self) -> None:
-        """Prepare here first, then everywhere: with a shared cache the others only find what is there.
+        """Prepare data and model on the head first, then everywhere: with a shared cache the others only find them.
 
-        Here what is prepared is also held against the configuration, which verl itself may be reading meanwhile. Nobody
-        waits for the import of the rollout: what it finds ends the training, too. Raises InputUnavailable.
+        On the head they are also checked against the configuration, which verl itself may be reading meanwhile. Nothing
+        waits for the import of the rollout: its failure ends the training, too. Raises InputUnavailable.
         """
-        await self._sound.wait()
-        settings = self.node.settings
+        await self._no_errors.wait()
+        settings = self.facts.settings
         deadline = Deadline(settings.prepare_timeout_s)
         imported = rollout.arguments_of(self.plan.configuration, self.plan.module)
-        self._rollout.begin(imported, self.node.ray_environment("", self.plan.training.env))
-        here = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
-        await prepare_child.run(here, settings.environ, journal=self.node.journal, deadline=deadline)
-        self.peers.tell("prepare", argv=self.plan.prepare, rollout=imported)
-        if not await until(lambda: not self.peers.workers.without("prepared"), deadline=deadline):
-            late = ", ".join(self.peers.workers.without("prepared"))
+        self._rollout.begin(imported, self.env)
+        argv = [*self.plan.prepare, "--configuration", str(self.plan.configuration)]
+        await prepare_child.run(argv, settings.environ, journal=self.journal, deadline=deadline)
+        self.server.broadcast(Prepare(self.plan.prepare, imported))
+        if not await until(lambda: not self.server.workers.hosts_without(Prepared()), deadline=deadline):
+            late = ", ".join(self.server.workers.hosts_without(Prepared()))
             raise InputUnavailable(
                 f"Data and model were not ready on {late} after {deadline.timeout_s:.0f} s.",
                 fix="Look at those nodes' network and disk; VERLJOB_PREPARE_TIMEOUT_S gives them longer.",
             )
-        await self._inspected.wait()
+        await self._checked.wait()
 
     async def train(self, env: dict[str, str]) -> Verdict:
-        """Train to the end, with every step told to all nodes."""
-        pace = supervision_hang.Progress(self.node.settings.hang)
+        """Run the training to its end; report every step to all nodes."""
+        pace = supervision_hang.Progress(self.facts.settings.hang)
 
         def on_step(step: int) -> None:
             pace.step(step)
-            self._saves.logged = step
-            self.peers.tell("step", step=step)
+            self._checkpoints.logged = step
+            self.server.broadcast(Step(step))
 
-        gpus = Watch(self.node.gpu_use)
+        gpus = Watch(self.facts.gpu_usage)
         rows = self.plan.run_dir / "metrics.jsonl"
-        steps = MetricsWriter(rows, self.node.host, gpus, self.plan.training.file_log, on_step)
-        self.peers.take_row = steps.write_row
-        hang = supervision_hang.watch(pace, self.node.journal.note, self._take_stacks)
+        steps = MetricsWriter(rows, self.facts.host, gpus, self.plan.training.file_log, on_step)
+        self.server.on_row = steps.write_row
+        hang = supervision_hang.watch(pace, self.journal.note, self._take_stacks)
         code = await run.run(self.plan, env, steps, gpus.follow(), hang)
-        await self._saves.check()
-        return Verdict.of_training(code, host=self.node.host)
+        await self._checkpoints.check()
+        return Verdict.of_training(code, host=self.facts.host)
 
-    async def _take_stacks(self, number: int) -> str:
-        """Have every node write the stacks of its processes; return in words where they are."""
-        self.peers.tell("stacks", number=number)
-        folder = self.node.folder()
-        assert folder is not None
-        where = await stacks.write(folder / f"stacks-{number}.txt", self.node.settings.environ)
-        kind = f"stacks-{number}"
-        await until(lambda: not self.peers.workers.without(kind), deadline=Deadline(stacks.TOGETHER_S))
-        return f"{where}, and likewise on the other nodes"
+    async def _take_stacks(self, hang: int) -> str:
+        """Have every node write the stacks of its processes; return a text with their places."""
+        self.server.broadcast(TakeStacks(hang))
+        assert self.facts.folder is not None
+        text = await stacks.write(self.facts.folder / f"stacks-{hang}.txt", self.facts.settings.environ)
+        written = StacksWritten(hang)
+        await until(lambda: not self.server.workers.hosts_without(written), deadline=Deadline(stacks.TOTAL_S))
+        return f"{text}, and likewise on the other nodes"

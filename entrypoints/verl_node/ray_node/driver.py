@@ -1,4 +1,4 @@
-"""Waits on the head until the whole cluster is up, by the Ray driver in driver_main.py."""
+"""Waits on the head until the cluster has formed, by the Ray driver in driver_main.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_node.supervision.waiting import Deadline, until
 
 
 class Driver:
-    """A driver that looks at the cluster: first for its nodes, then from inside each of them."""
+    """A Ray driver in a child process, and the latest of each kind of its reports."""
 
     def __init__(self, process: Process, reports: dict[str, dict[str, Any]]) -> None:
         self._process = process
@@ -21,40 +21,40 @@ class Driver:
 
     @classmethod
     async def prime(cls, env: Mapping[str, str]) -> Driver:
-        """Have it import Ray; what it says that is no report is shown only if it fails."""
+        """Start the driver, which imports Ray and waits for `watch_cluster`; its other output is shown if it fails."""
         reports: dict[str, dict[str, Any]] = {}
 
-        def take(line: str) -> None:
+        def on_line(line: str) -> None:
             if line.startswith('{"kind"'):
                 report = json.loads(line)
                 reports[report["kind"]] = report
 
         argv = ["python3", "-m", "verl_node.ray_node.driver_main"]
-        # The driver is no worker of the training: a RAY_START_HOOK or a mask is nothing to it.
-        return cls(await Process.start("cluster driver", argv, env, on_line=take, waits=True), reports)
+        # The driver is not a worker of the training: a RAY_START_HOOK or a device mask has no effect on it.
+        return cls(await Process.start(argv, env, on_line=on_line, waits=True), reports)
 
-    def look(self, *, gcs: str, nodes: Sequence[str], gpus: int) -> None:
-        """Look at the cluster of these ``nodes``, addresses, that of this machine first, with ``gpus`` GPUs each."""
-        self._process.order(gcs=gcs, nodes=list(nodes), gpus=gpus)
+    def watch_cluster(self, *, gcs: str, nodes: Sequence[str], gpus: int) -> None:
+        """Watch the nodes with these addresses, that of this machine first, and ``gpus`` GPUs each."""
+        self._process.send_order(gcs=gcs, nodes=list(nodes), gpus=gpus)
 
-    async def whole(self, deadline: Deadline) -> bool:
-        """Wait until every node is alive with its GPUs; False at the deadline. Raises CheckFailed if it dies."""
-        return await self._reported("whole", deadline)
+    async def complete(self, deadline: Deadline) -> bool:
+        """Wait until all nodes are alive with their GPUs; False at the deadline. Raises CheckFailed."""
+        return await self._reported("complete", deadline)
 
     def alive(self) -> dict[str, int]:
-        """Return the addresses that are alive and how many GPUs each has, as last seen."""
+        """Return the number of GPUs by address of the nodes that were alive in the last report."""
         return {node["address"]: node["gpus"] for node in self._reports.get("alive", {}).get("nodes", [])}
 
-    async def tasks(self, deadline: Deadline) -> list[dict[str, Any]]:
-        """Return what a task on each node saw. Raises CheckFailed naming the nodes when they do not all answer."""
-        if not await self._reported("tasks", deadline):
+    async def actors(self, deadline: Deadline) -> list[dict[str, Any]]:
+        """Return the report of an actor on each node. Raises CheckFailed if one does not answer in time."""
+        if not await self._reported("actors", deadline):
             raise CheckFailed(
-                f"A task on each of {', '.join(sorted(self.alive()))} did not come back in {deadline.timeout_s:.0f} s.",
+                f"An actor on each of {', '.join(sorted(self.alive()))} did not answer in {deadline.timeout_s:.0f} s.",
                 fix="Look into raylet.out and worker-*.err of the run directory's nodes/*/ray; "
                 "VERLJOB_RAY_TIMEOUT_S gives it longer.",
             )
         await asyncio.wait({asyncio.ensure_future(self._process.ended())}, timeout=deadline.left_s())
-        return list(self._reports["tasks"]["nodes"])
+        return list(self._reports["actors"]["nodes"])
 
     async def _reported(self, kind: str, deadline: Deadline) -> bool:
         await until(lambda: kind in self._reports or not self._process.running, deadline=deadline, poll_s=0.05)

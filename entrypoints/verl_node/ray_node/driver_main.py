@@ -1,8 +1,9 @@
 """`python3 -m verl_node.ray_node.driver_main`: a Ray driver that watches the cluster form and tests every node.
 
 The supervisor never imports Ray. This process does, while Ray starts, and waits for one line of JSON: the address of
-the GCS, those of all nodes, this one first, and the GPUs of each. Then it joins the cluster as a driver, reports as
-lines of JSON which nodes are alive until all of them are, runs an actor with all GPUs on each and reports what it saw.
+the GCS, those of all nodes, this one first, and the GPUs of each. Then it joins the cluster as a driver. It reports as
+lines of JSON which nodes are alive until all of them are, then runs an actor with all GPUs on each and reports what the
+actors see.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _POLL_S = 0.2
 
 
 def main() -> int:
-    """Report until the cluster is whole and every node ran an actor; 0. Whoever started us ends us at the deadline."""
-    import ray  # before it is needed: it takes seconds
+    """Report until every node is alive and ran an actor; 0. The supervisor ends this process at its deadline."""
+    import ray  # first, since it takes seconds
 
     line = sys.stdin.readline()
     if not line:
@@ -30,28 +31,28 @@ def main() -> int:
     order = json.loads(line)
     ray.init(address=order["gcs"], _node_ip_address=order["nodes"][0], log_to_driver=False, logging_level="ERROR")
     alive = _wait_for(ray, order["nodes"], order["gpus"])
-    _report("whole", nodes=[_seen(node) for node in alive])
-    _report("tasks", nodes=_run_everywhere(ray, alive))
+    _report("complete", nodes=[_summary(node) for node in alive])
+    _report("actors", nodes=_run_actors(ray, alive))
     ray.shutdown()
     return 0
 
 
-def _wait_for(ray: Any, wanted: Sequence[str], gpus: int) -> list[dict[str, Any]]:
-    """Poll until every wanted address is alive with its GPUs; a dead entry of the same address does not count."""
+def _wait_for(ray: Any, addresses: Sequence[str], gpus: int) -> list[dict[str, Any]]:
+    """Poll until every address is alive with its GPUs; a dead entry of the same address does not count."""
     before: list[str] | None = None
     while True:
-        alive = [node for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] in wanted]
-        fit = [node for node in alive if _gpus(node) == gpus]
-        here = sorted(node["NodeManagerAddress"] for node in fit)
-        if here != before:
-            _report("alive", addresses=here, nodes=[_seen(node) for node in alive])
-            before = here
-        if set(here) == set(wanted):
-            return fit
+        alive = [node for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] in addresses]
+        ready = [node for node in alive if _gpus(node) == gpus]
+        ready_addresses = sorted(node["NodeManagerAddress"] for node in ready)
+        if ready_addresses != before:
+            _report("alive", addresses=ready_addresses, nodes=[_summary(node) for node in alive])
+            before = ready_addresses
+        if set(ready_addresses) == set(addresses):
+            return ready
         time.sleep(_POLL_S)
 
 
-def _run_everywhere(ray: Any, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _run_actors(ray: Any, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     actors = [
@@ -64,14 +65,14 @@ def _run_everywhere(ray: Any, nodes: Sequence[dict[str, Any]]) -> list[dict[str,
         .remote()
         for node in nodes
     ]
-    looks = [actor.look.remote(node["NodeManagerAddress"]) for actor, node in zip(actors, nodes)]
-    return list(ray.get(looks))
+    reports = [actor.report.remote(node["NodeManagerAddress"]) for actor, node in zip(actors, nodes)]
+    return list(ray.get(reports))
 
 
 class Scout:
     """An actor with all GPUs of its node, as verl's workers together are: Ray has set its mask."""
 
-    def look(self, address: str) -> dict[str, Any]:
+    def report(self, address: str) -> dict[str, Any]:
         """Return what a Ray worker process of that node sees."""
         return {
             "address": address,
@@ -82,7 +83,7 @@ class Scout:
         }
 
 
-def _seen(node: dict[str, Any]) -> dict[str, Any]:
+def _summary(node: dict[str, Any]) -> dict[str, Any]:
     resources = node["Resources"]
     return {"address": node["NodeManagerAddress"], "gpus": _gpus(node), "cpus": int(resources.get("CPU", 0))}
 

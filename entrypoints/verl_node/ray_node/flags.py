@@ -7,29 +7,28 @@ from pathlib import Path
 
 from verl_node import versions
 from verl_node.errors import BadSettings, CheckFailed
-from verl_node.network.address import join
-from verl_node.ray_node import debugging
+from verl_node.settings.parsing import LEGACY
 from verl_node.settings.ports import HeadPorts, NodePorts
 from verl_node.versions import Version
 
 OLDEST: Version = (2, 40)
 
-# Of the flags below only this one is not in every Ray from 2.40 to 2.60; its help says "no longer used" from 2.45 on.
+# The only flag below that is not in every Ray from 2.40 to 2.60; its help says "no longer used" from 2.45 on.
 _DASHBOARD_GRPC_BEFORE: Version = (2, 45)
 
 TOKENS_SINCE: Version = (2, 52)
-"""Before that Ray asks nobody for a token. Its servers listen on every interface, before and since."""
+"""Earlier versions have no authentication. The servers of all versions listen on every interface."""
 
 LOOPBACK = "127.0.0.1"
 
-# sun_path takes 107 bytes; Ray adds /session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store to the temp dir.
+# sun_path holds 107 bytes; Ray adds /session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store to the temp dir.
 _SOCKET_PATH_MAX = 107
 _SESSION = "/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 
 
 @dataclass(frozen=True)
 class Share:
-    """What this node gives to Ray; memory in bytes, None where Ray shall find out itself."""
+    """Resources that this node gives to Ray; memory in bytes, None if Ray shall detect it."""
 
     cpus: int
     gpus: int
@@ -38,10 +37,10 @@ class Share:
 
 
 def supported(version: str) -> Version:
-    """Return the version of Ray as numbers. Raises CheckFailed for none, or one that is too old."""
+    """Parse Ray's version. Raises CheckFailed if Ray is not installed or too old."""
     if not version:
         raise CheckFailed(
-            "Ray is not installed here.", fix="Run inside an image of this toolkit, or pip install 'ray[default]'."
+            "Ray is not installed.", fix="Run inside an image of this toolkit, or pip install 'ray[default]'."
         )
     parsed = versions.parse(version)
     if parsed < OLDEST:
@@ -50,19 +49,20 @@ def supported(version: str) -> Version:
 
 
 def protected(version: Version, token_file: Path | None) -> bool:
-    """Tell whether Ray asks everybody for the job's token."""
+    """Return whether Ray requires the job's token."""
     return token_file is not None and version >= TOKENS_SINCE
 
 
-def dashboard_host(version: Version, asked: str, *, node_address: str) -> str:
+def dashboard_host(version: Version, setting: str, *, node_address: str) -> str:
     """Return the address of the dashboard, empty for none.
 
-    ``asked`` is VERLJOB_DASHBOARD: 0, 1, node, or empty: then it is on where Ray asks for a token. Whoever reaches a
-    dashboard without one runs code as the job's account, and on a shared node everybody reaches the loopback.
+    ``setting`` is VERLJOB_DASHBOARD: 0, 1, node, or empty: then it is on if Ray requires a token. Every process that
+    reaches a dashboard without tokens can run code as the job's account; on a shared node other accounts reach the
+    loopback.
     """
-    if asked == "0" or (not asked and version < TOKENS_SINCE):
+    if setting == "0" or (not setting and version < TOKENS_SINCE):
         return ""
-    return node_address if asked == "node" else LOOPBACK
+    return node_address if setting == "node" else LOOPBACK
 
 
 def head_argv(
@@ -77,18 +77,22 @@ def head_argv(
     temp_dir: Path,
     debug: str = "",
 ) -> list[str]:
-    """Return the command that starts the head, with its ``dashboard`` at that address or, if empty, without.
+    """Return the command that starts the head; ``dashboard`` is the dashboard's address, empty for none.
 
     Raises BadSettings for a temp dir that is too long.
     """
-    shown = ["--include-dashboard=true", f"--dashboard-host={dashboard}", f"--dashboard-port={head.dashboard}"]
+    dashboard_flags = [
+        "--include-dashboard=true",
+        f"--dashboard-host={dashboard}",
+        f"--dashboard-port={head.dashboard}",
+    ]
     return [
         *("ray", "start", "--head", f"--port={head.gcs}"),
-        *(shown if dashboard else ["--include-dashboard=false"]),
+        *(dashboard_flags if dashboard else ["--include-dashboard=false"]),
         *([f"--dashboard-grpc-port={ports.dashboard_grpc}"] if version < _DASHBOARD_GRPC_BEFORE else []),
-        f"--ray-client-server-port={ports.client_server}",  # which hook.py takes away again
+        f"--ray-client-server-port={ports.client_server}",  # fast_start.py turns it off
         "--disable-usage-stats",
-        *debugging.ray_flags(debug),
+        *_debugger(debug),
         *_common(node_address, host, ports, share, temp_dir),
     ]
 
@@ -98,16 +102,12 @@ def worker_argv(
 ) -> list[str]:
     """Return the command that joins the head at ``gcs``. Raises BadSettings for a temp dir that is too long."""
     common = _common(node_address, host, ports, share, temp_dir)
-    return ["ray", "start", f"--address={gcs}", *debugging.ray_flags(debug), *common]
+    return ["ray", "start", f"--address={gcs}", *_debugger(debug), *common]
 
 
-def port_environment(ports: NodePorts) -> dict[str, str]:
-    """Return the variables that pin what no flag pins."""
-    return {
-        "AUTOSCALER_METRIC_PORT": str(ports.autoscaler_metrics),
-        "DASHBOARD_METRIC_PORT": str(ports.dashboard_metrics),
-        "MASTER_PORT": str(ports.master),
-    }
+def _debugger(mode: str) -> list[str]:
+    """Return the flag of the old debugger, which else is reached only from its own node."""
+    return ["--ray-debugger-external"] if mode == LEGACY else []
 
 
 def _common(node_address: str, host: str, ports: NodePorts, share: Share, temp_dir: Path) -> list[str]:
@@ -136,8 +136,3 @@ def _common(node_address: str, host: str, ports: NodePorts, share: Share, temp_d
         "log-color": "false",
     }
     return [*(f"--{name}={value}" for name, value in flags.items() if value is not None), "--block"]
-
-
-def gcs_address(head_address: str, head: HeadPorts) -> str:
-    """Return what RAY_ADDRESS says in every process of the job."""
-    return join(head_address, head.gcs)

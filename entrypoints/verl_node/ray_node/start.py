@@ -1,7 +1,7 @@
 """`python3 -m verl_node.ray_node.start`: imports Ray early, then runs `ray start`.
 
-The import takes a second of a core or more, and passes while the nodes still look for each other. Then one line of JSON
-on standard input brings its command line and the whole environment; without one it ends.
+The import uses a second of a core or more, while the nodes still connect to each other. Then one line of JSON on
+standard input has the command line and the whole environment; at end of file the process ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Be `ray`; ends with its exit code."""
+    """Run `ray`; exits with its exit code."""
     from ray.scripts import scripts
 
     line = sys.stdin.readline()

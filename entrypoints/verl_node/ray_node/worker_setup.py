@@ -1,8 +1,8 @@
 """Setup in every Ray worker: memory access for debuggers, debugger ports.
 
-/proc/sys/kernel/yama/ptrace_scope is 1 by default on Ubuntu: a process is read by its parents alone, or by whom it
-names (prctl(2), PR_SET_PTRACER). It names the supervisor, whose py-spy shows where a training hangs, and with
-VERLJOB_DEBUG every process of the account. Without Yama the call fails, which changes nothing.
+/proc/sys/kernel/yama/ptrace_scope is 1 by default on Ubuntu: only its parents, and a process that it allows, can read a
+process (prctl(2), PR_SET_PTRACER). A worker allows the supervisor, whose py-spy shows where a training hangs, and with
+VERLJOB_DEBUG every process of the account. Without Yama the call fails, which does no harm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 
 
-def _name_who_may_trace() -> None:
+def _allow_tracing() -> None:
     supervisor = os.environ.get("VERLJOB_SUPERVISOR_PID", "")
     if not os.environ.get("VERLJOB_DEBUG") and not supervisor.isdigit():
         return
@@ -27,10 +27,7 @@ def _name_who_may_trace() -> None:
 
 
 def free_port(host: str, block: str) -> int:
-    """Return a port of ``block`` (first-last) that nobody listens on, 0 where there is none.
-
-    Processes of a node begin at different ones: each looks at first where its own number leads.
-    """
+    """Return a free port of ``block`` (first-last), 0 if all are taken. The PID selects the first one to try."""
     first, last = map(int, block.split("-"))
     for step in range(last - first + 1):
         port = first + (os.getpid() + step) % (last - first + 1)
@@ -43,33 +40,33 @@ def free_port(host: str, block: str) -> int:
     return 0
 
 
-def _listen_in_the_block(block: str) -> None:
-    """Have debugpy listen on a port of the job's, and say how VS Code attaches to it."""
+def _patch_debugpy(block: str) -> None:
+    """Have debugpy listen on a port of the block, and print how VS Code attaches to it."""
     import debugpy
 
     listen = debugpy.listen
 
-    def within(endpoint: Any, **more: Any) -> Any:
-        host, asked = endpoint
-        host, port = listen((host, asked or free_port(host, block)), **more)
+    def listen_in_block(endpoint: Any, **options: Any) -> Any:
+        host, port = endpoint
+        host, port = listen((host, port or free_port(host, block)), **options)
         connect = {"host": host, "port": port}
         attach = json.dumps({"name": f"verl on {host}", "type": "debugpy", "request": "attach", "connect": connect})
         print(f"debugger: process {os.getpid()} waits for VS Code, launch.json: {attach}", flush=True)  # noqa: T201
         return host, port
 
-    debugpy.listen = within
+    debugpy.listen = listen_in_block
 
 
-def _break_in_the_block(block: str) -> None:
-    """Have a breakpoint of the old debugger listen on a port of the job's that is free then: many may wait at once."""
+def _patch_rpdb(block: str) -> None:
+    """Have each breakpoint of the old debugger listen on a free port of the block: several may wait at once."""
     from ray.util import rpdb
 
     listener = rpdb._RemotePdb
 
-    def within(*args: Any, port: int = 0, **more: Any) -> Any:
-        return listener(*args, port=port or free_port("", block), **more)
+    def listen_in_block(*args: Any, port: int = 0, **options: Any) -> Any:
+        return listener(*args, port=port or free_port("", block), **options)
 
-    rpdb._RemotePdb = within
+    rpdb._RemotePdb = listen_in_block
 
 
 def _prepare_debugger() -> None:
@@ -77,11 +74,11 @@ def _prepare_debugger() -> None:
     if not block:
         return
     if os.environ.get("RAY_DEBUG") == "legacy":
-        _break_in_the_block(block)
+        _patch_rpdb(block)
     else:
-        _listen_in_the_block(block)
+        _patch_debugpy(block)
 
 
 if "ray" in sys.modules:  # a worker, not a test that imports this module
-    _name_who_may_trace()
+    _allow_tracing()
     _prepare_debugger()

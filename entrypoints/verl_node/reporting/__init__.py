@@ -1,1 +1,1 @@
-"""What a node writes: events, verdict, masked output."""
+"""Events, verdict and masked output of a node."""

@@ -1,7 +1,7 @@
 """Masks secrets in output and files: the job's own values, and text that looks like a secret.
 
-Standard output and error go through a `Masking`, files through `masked`; slurm/lib/node/secrets.sh does
-the same for Ray's logs, with the same patterns.
+Standard output and error go through a `Masking` stream, files through `masked`; slurm/lib/node/secrets.sh masks Ray's
+logs with the same patterns (secret_patterns.txt).
 """
 
 from __future__ import annotations
@@ -10,96 +10,80 @@ import io
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TextIO
 
 MASK = "***"
 SHORTEST = 6
-"""Characters; a shorter value is found in too many words that are no secret."""
+"""Characters; a shorter value is part of too many words that are not secret."""
 
 LONGEST = 4096
-"""Characters; of a longer secret some may be left where a text was cut."""
+"""Characters; part of a longer secret may remain at a place where a text was cut."""
 
-# Tokens of Hugging Face, GitHub, GitLab, AWS and OpenAI by their published prefixes; a variable named like a secret; a
-# URL or a proxy with a password. The time of each is linear: a pattern begins with a word, and what may follow it has
-# no end before it has no such word again. A line of a MiB must hold up neither the supervisor nor the end of a job.
-#
-# A value of a name in TOKEN, SECRET, API_KEY or ACCESS_KEY has 16 characters or more: PAD_TOKEN=151643 stays. Passwords
-# are shorter. PWD, PASS, KEY and PAT count behind an underscore alone and CREDENTIALS anywhere, and none of them before
-# a path: PWD=/home/x, OLDPWD=…, BYPASS=…, PATH=…, GOOGLE_APPLICATION_CREDENTIALS=/home/x/key.json and a bare KEY=value
-# stay. Names in small letters stay too: pad_token=… is a model's, prompt_key=… a training's.
-PATTERNS = (
-    "hf_[A-Za-z0-9]{30,}",
-    "gh[oprsu]_[A-Za-z0-9]{36,}",
-    "github_pat_[A-Za-z0-9_]{40,}",
-    "glpat-[A-Za-z0-9_-]{20,}",
-    "AKIA[A-Z0-9]{16,}",
-    "sk-[A-Za-z0-9_-]{32,}",
-    "(TOKEN|SECRET|API_KEY|ACCESS_KEY)=[A-Za-z0-9._~+/-]{16,}",
-    "PASS(WORD|WD|PHRASE)=[A-Za-z0-9._~+/!@#$%^&*=:?-]{8,}",
-    "_(PASS|PWD)=[A-Za-z0-9_+!@#$%^&*=:?-][A-Za-z0-9._~+/!@#$%^&*=:?-]{7,}",
-    "(_KEY|_PAT|CREDENTIALS?)=[A-Za-z0-9_+-][A-Za-z0-9._~+/-]{15,}",
-    "[Pp][Rr][Oo][Xx][Yy]=[A-Za-z0-9._~%!$&*+-]*:[A-Za-z0-9._~%!$&*+=-]+@",
-    "://[A-Za-z0-9._~%!$&*+=-]*:[A-Za-z0-9._~%!$&*+=-]+@",
+PATTERNS = tuple(
+    line
+    for line in Path(__file__).with_name("secret_patterns.txt").read_text().splitlines()
+    if line[:1] not in ("", "#")
 )
 WORD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~+/!@#$%^&*=:?-"
-"""Every character that a pattern may take: where another stands, a text is cut without cutting a secret."""
+"""All characters that a pattern can match: at any other character a text can be cut without cutting a secret."""
 
 _PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS))
 _known: set[str] = set()
 
 
 def remember(secrets: Iterable[str]) -> None:
-    """Mask these values from now on, also as they look inside JSON."""
+    """Mask these values from now on, also in their form inside JSON."""
     for secret in secrets:
         if len(secret) >= SHORTEST:
             _known.update((secret, json.dumps(secret)[1:-1]))
 
 
 def masked(text: str) -> str:
-    """Return the text without secrets."""
-    return _PATTERN.sub(_keep_the_frame, _without_known(text))
+    """Return the text with secrets masked."""
+    return _PATTERN.sub(_mask_match, _without_known(text))
 
 
 def beginning(text: str, length: int) -> str:
-    """Return the text without secrets, and no longer than that: cut behind a word, since one may be a secret.
+    """Return the first ``length`` characters with secrets masked, cut after a whole word, which may be a secret.
 
-    Which values are secrets another process may know, that masks it again.
+    Another process may know more secret values, and mask the text again.
     """
     text = masked(text)
     return text if len(text) <= length else f"{text[:length].rstrip(WORD)}…"
 
 
 def rest(text: str) -> str:
-    """Return the rest of a text that was cut off before it, without secrets and its first LONGEST characters.
+    """Return a text that was cut at its beginning, with secrets masked, without its first LONGEST characters.
 
-    The text may begin with the second half of a secret, which nothing tells any more.
+    It may begin with the second half of a secret, which cannot be recognised.
     """
     return masked(text)[LONGEST:]
 
 
 def split(text: str) -> tuple[str, str]:
-    """Split a text that will go on: what can be masked now, and the end, in which a secret may have begun."""
+    """Split a text that continues: into a part that can be masked now, and the end, in which a secret may begin."""
     text = _without_known(text)
     at = max(len(text) - LONGEST, 0)
     head = text[max(at - LONGEST, 0) : at]
     between = len(head.rstrip(WORD))
     if between:
         at -= len(head) - between
-    else:  # nothing but one word of LONGEST characters: look for secrets in it
-        cut = next((found for found in _PATTERN.finditer(text) if found.start() < at < found.end()), None)
+    else:  # a single word of LONGEST characters: search it for secrets
+        cut = next((match for match in _PATTERN.finditer(text) if match.start() < at < match.end()), None)
         at = (cut.start() or len(text)) if cut else at
     return text[:at], text[at:]
 
 
 def _without_known(text: str) -> str:
-    for secret in sorted(_known, key=len, reverse=True):  # one may be a part of another
+    for secret in sorted(_known, key=len, reverse=True):  # one may contain another
         text = text.replace(secret, MASK)
     return text
 
 
-def _keep_the_frame(found: re.Match[str]) -> str:
-    """Leave a proxy's URL one, and a variable its name."""
-    text = found[0]
+def _mask_match(match: re.Match[str]) -> str:
+    """Return the mask of a match; a URL stays a URL, a variable keeps its name."""
+    text = match[0]
     if text.startswith("://"):
         return f"://{MASK}@"
     name, equals, _ = text.partition("=")
@@ -109,20 +93,20 @@ def _keep_the_frame(found: re.Match[str]) -> str:
 
 
 class Masking(io.TextIOBase):
-    """A text stream that masks what it passes on, piece by piece: `print` writes each of its arguments as one."""
+    """A text stream that masks each piece that it passes on; `print` writes each of its arguments as one piece."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Pass on the text without secrets."""
+        """Write the text with secrets masked."""
         self._stream.write(masked(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush what was passed on."""
+        """Flush the stream below."""
         self._stream.flush()
 
     def fileno(self) -> int:
-        """Return the descriptor below, which masks nothing."""
+        """Return the descriptor of the stream below, which masks nothing."""
         return self._stream.fileno()

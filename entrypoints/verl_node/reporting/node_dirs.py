@@ -7,8 +7,8 @@ from pathlib import Path
 
 from verl_node.reporting import files, masking
 
-_WORD_BYTES = 8192
-_WORD_LENGTH = 200
+_TAIL_BYTES = 8192
+_LINE_LENGTH = 200
 
 
 def folder(run_dir: Path, number: int, host: str) -> Path:
@@ -17,25 +17,25 @@ def folder(run_dir: Path, number: int, host: str) -> Path:
 
 
 class NodeDirs:
-    """The folders of the nodes in the run directory; by hand, or where it is not shared, there is nothing in them."""
+    """The nodes' folders in the run directory; they are empty without Slurm, or if the nodes do not share it."""
 
     def __init__(self, run_dir: Path | None, hosts: Sequence[str]) -> None:
         self._folders = {
             number: folder(run_dir, number, host) for number, host in enumerate(hosts) if run_dir is not None
         }
 
-    def bringing(self, numbers: Iterable[int]) -> bool:
-        """Tell whether one of these nodes is still at its image: node.sh keeps a file `bringing` for that long."""
+    def pulling(self, numbers: Iterable[int]) -> bool:
+        """Return whether one of these nodes still pulls its image: node.sh keeps a file `bringing` meanwhile."""
         return any((self._folders[number] / "bringing").exists() for number in numbers if number in self._folders)
 
-    def last_word(self, number: int) -> str:
-        """Return the last line of the node's log, masked, and of that 200 characters; empty where there is none."""
+    def last_line(self, number: int) -> str:
+        """Return the end, 200 characters, of the last line of the node's log, masked; empty without a log."""
         try:
             with files.opened(self._folders[number] / "node.log") as log:
-                before = max(0, log.seek(0, 2) - _WORD_BYTES)
+                before = max(0, log.seek(0, 2) - _TAIL_BYTES)
                 log.seek(before)
                 text = log.read().decode("utf-8", "replace")
         except (KeyError, OSError):
             return ""
         lines = (masking.rest(text) if before else masking.masked(text)).splitlines()
-        return next((line.strip()[-_WORD_LENGTH:] for line in reversed(lines) if line.strip()), "")
+        return next((line.strip()[-_LINE_LENGTH:] for line in reversed(lines) if line.strip()), "")

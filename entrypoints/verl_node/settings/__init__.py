@@ -1,1 +1,1 @@
-"""What a node reads from its environment and from Slurm."""
+"""Settings of a node from its environment and from Slurm."""

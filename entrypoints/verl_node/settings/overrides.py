@@ -1,4 +1,4 @@
-"""Parser for Hydra overrides: parse, quote, merge; without Hydra."""
+"""Parser for Hydra overrides: parse, quote and merge without Hydra."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from verl_node.errors import BadTrainingConfig
 
 _OVERRIDE = re.compile(r"(?P<mark>\+\+|\+|~|)(?P<key>[A-Za-z_][\w.@/:$-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
-# One quoted string and nothing else; YAML reads backslashes in it otherwise than Hydra does.
+# A single quoted string; YAML reads its backslashes differently from Hydra.
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 
-# What Hydra's grammar takes as an unquoted value; anything else goes between quotes.
+# Values that Hydra's grammar accepts without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:%+-]+")
 
 
 @dataclass(frozen=True)
 class Override:
-    """One `key=value` of Hydra's command line; ``mark`` is `+`, `++`, `~` or nothing, ``value`` is Hydra's text."""
+    """A `key=value` of Hydra's command line; ``mark`` is `+`, `++`, `~` or empty, ``value`` is in Hydra's grammar."""
 
     mark: str
     key: str
@@ -32,7 +32,7 @@ class Override:
         return f"{self.mark}{self.key}" + ("" if self.value is None else f"={self.value}")
 
     def plain(self) -> Any:
-        """The value as Python has it (`[console,wandb]` is a list), or its text where it is Hydra's own syntax."""
+        """Return the value as a Python object (`[console,wandb]` is a list), or its text if only Hydra can parse it."""
         if quotes := _QUOTED.fullmatch(self.value or ""):
             return re.sub(r"(\\+)('|$)", lambda found: found[1][: len(found[1]) // 2] + found[2], quotes[1])
         try:
@@ -42,11 +42,7 @@ class Override:
 
 
 def parse(text: str) -> Override:
-    """One override as it stands on a command line.
-
-    Raises:
-        BadTrainingConfig: It is none, such as a flag or a bare word.
-    """
+    """Parse an override of a command line. Raises BadTrainingConfig, such as for a flag or a bare word."""
     match = _OVERRIDE.fullmatch(text)
     if not match or (match["value"] is None and match["mark"] != "~"):
         raise BadTrainingConfig(
@@ -56,7 +52,7 @@ def parse(text: str) -> Override:
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[Override]:
-    """The overrides that a recipe's flat or nested mapping stands for, in its order."""
+    """Yield the overrides of a recipe's flat or nested mapping, in its order."""
     for name, value in mapping.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and value:
@@ -66,9 +62,9 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[Override]:
 
 
 def literal(value: Any) -> str:
-    """``value`` in Hydra's grammar.
+    """Return ``value`` in Hydra's grammar.
 
-    A string that reads as a number stays one (`1e-6`, which YAML 1.1 takes for a string); `quoted` keeps it a string.
+    A string that looks like a number becomes one (`1e-6`, a string in YAML 1.1); `quoted` keeps it a string.
     """
     if value is None:
         return "null"
@@ -84,13 +80,13 @@ def literal(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` as a string of Hydra's grammar, whatever it holds (there a backslash escapes only quotes and itself)."""
+    """Return any text as a string of Hydra's grammar, in which a backslash escapes only quotes and itself."""
     escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def merge(*layers: Iterable[Override]) -> dict[str, Override]:
-    """One override a key, the last layer's; a key that a layer below had to add (`+`) stays one that is added."""
+    """Return one override per key, that of the last layer; a key that an earlier layer added (`+`) keeps its `+`."""
     merged: dict[str, Override] = {}
     for override in (override for layer in layers for override in layer):
         below = merged.get(override.key)

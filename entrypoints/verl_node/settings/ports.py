@@ -1,4 +1,4 @@
-"""Ports of Ray's services, all from the node's port block."""
+"""Ports of Ray's services, from the node's port block."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from verl_node.errors import BadSettings
 
 DEBUGGERS = 16
-"""Processes of a node that wait in a debugger at once: as many as train there, and some of the agent loop's."""
+"""Processes of a node that may wait in a debugger at once: one per GPU, and some of the agent loop."""
 
 SMALLEST_BLOCK = 64  # 11 services and at least about 50 worker processes
 
 
 @dataclass(frozen=True)
 class HeadPorts:
-    """The ports of the head that travel to the other nodes."""
+    """The ports of the head that all nodes know."""
 
     control: int
     gcs: int
@@ -22,19 +22,19 @@ class HeadPorts:
 
     @classmethod
     def parse(cls, text: str) -> HeadPorts:
-        """Read ``control,gcs,dashboard``. Raises BadSettings."""
+        """Parse ``control,gcs,dashboard``. Raises BadSettings."""
         parts = text.split(",")
         if len(parts) != 3 or not all(_is_port(part) for part in parts) or len(set(parts)) != 3:
             raise BadSettings(
                 f"VERLJOB_HEAD_PORTS is {text!r}, not three different ports `control,gcs,dashboard`.",
-                fix="Unset it by hand; under Slurm let slurm/launch.sh choose them.",
+                fix="Unset it; under Slurm slurm/launch.sh chooses them.",
             )
         return cls(*map(int, parts))
 
 
 @dataclass(frozen=True)
 class NodePorts:
-    """One node's services, in the order in which the block is dealt out; the rest of it is for Ray's workers."""
+    """The services of a node in the order of the block; the rest of the block is for Ray's workers."""
 
     node_manager: int
     object_manager: int
@@ -52,19 +52,19 @@ class NodePorts:
     debuggers: tuple[int, int] | None = None
 
     @classmethod
-    def deal(cls, first: int, last: int, head: HeadPorts, *, debuggers: int = 0) -> NodePorts:
-        """Deal out a block (inclusive), leaving out head ports that lie at its start. Raises BadSettings.
+    def divide(cls, first: int, last: int, head: HeadPorts, *, debuggers: int = 0) -> NodePorts:
+        """Divide a block (inclusive), without head ports at its start. Raises BadSettings.
 
-        So many ``debuggers`` may listen at once, at the end of it.
+        The last ``debuggers`` ports are for debuggers.
         """
         taken = {head.control, head.gcs, head.dashboard}
         while first in taken:
             first += 1
         if last - first + 1 < SMALLEST_BLOCK or any(first <= port <= last for port in taken):
             raise BadSettings(
-                f"The port block {first}-{last} is smaller than {SMALLEST_BLOCK} or holds one of the head's ports "
+                f"The port block {first}-{last} is smaller than {SMALLEST_BLOCK} or contains one of the head's ports "
                 f"{sorted(taken)} in its middle.",
-                fix="Give VERLJOB_PORT_BLOCK=first-last a range of its own.",
+                fix="Set VERLJOB_PORT_BLOCK=first-last to another range.",
             )
         services = 11
         workers_last = last - debuggers
@@ -73,12 +73,12 @@ class NodePorts:
 
 
 def parse_block(text: str) -> tuple[int, int]:
-    """Read ``first-last``. Raises BadSettings."""
+    """Parse ``first-last``. Raises BadSettings."""
     first, _, last = text.partition("-")
     if not (_is_port(first) and _is_port(last) and int(first) < int(last)):
         raise BadSettings(
             f"VERLJOB_PORT_BLOCK is {text!r}, not first-last between 1024 and 65535.",
-            fix="Unset it, or give a free range such as 20000-20511.",
+            fix="Unset it, or set it to a free range such as 20000-20511.",
         )
     return int(first), int(last)
 

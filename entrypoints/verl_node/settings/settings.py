@@ -1,4 +1,4 @@
-"""Settings of a node, from the environment, which no other module of the supervisor reads."""
+"""Settings of a node from the environment, which no other module of the supervisor reads."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from verl_node.errors import BadSettings
 from verl_node.network import address
 from verl_node.settings import parsing
 from verl_node.settings.allocation import Allocation, number
+from verl_node.settings.parsing import DASHBOARD, DEBUGGERS, choice
 from verl_node.settings.ports import HeadPorts, parse_block
 from verl_node.supervision.hang import HangPolicy
 
-# By hand nothing is reserved: Ray's own defaults for the head, and blocks below every common ephemeral range.
+# Without Slurm no ports are reserved: Ray's defaults for the head, and a block below every common ephemeral range.
 _HEAD_PORTS = "6380,6379,8265"
 _PORT_BLOCK = "20000-20511"
+_DASHBOARD_FIX = "Set it to 0 (off), 1 (on the head's loopback) or node (on its address), or unset it."
+_DEBUG_FIX = "Set it to 1 (Ray's distributed debugger) or legacy (ray debug), or unset it."
 _WANDB_WITHOUT_KEY = ("offline", "dryrun", "disabled")
 _WANDB_HOST = "api.wandb.ai"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What this node is told; docs/flow.md gives the variables. Times in seconds, memory in bytes."""
+    """Settings by the variables of docs/flow.md. Times in seconds, memory in bytes."""
 
     allocation: Allocation
     platform: str
@@ -64,7 +67,7 @@ class Settings:
     checks: str
     doctor: str
     host_phases: Mapping[str, float]
-    by_hand: bool
+    standalone: bool
     joins: bool
     environ: Mapping[str, str]
 
@@ -87,8 +90,8 @@ class Settings:
             token=token,
             token_file=parsing.path(environ, "VERLJOB_TOKEN_FILE"),
             secrets=(token.decode("utf-8", "replace"), *parsing.secrets(environ)),
-            dashboard=parsing.dashboard(environ.get("VERLJOB_DASHBOARD", "")),
-            debug=parsing.debug(environ.get("VERLJOB_DEBUG", "")),
+            dashboard=choice(environ, "VERLJOB_DASHBOARD", DASHBOARD, _DASHBOARD_FIX),
+            debug=choice(environ, "VERLJOB_DEBUG", DEBUGGERS, _DEBUG_FIX),
             lease=parsing.path(environ, "VERLJOB_LEASE"),
             out_dir=Path(environ.get("VERLJOB_OUT", "") or "/run/verljob/out"),
             run_dir=parsing.path(environ, "VERLJOB_RUN_DIR"),
@@ -112,22 +115,22 @@ class Settings:
             model=environ.get("VERLJOB_MODEL", ""),
             verl_checkout=parsing.path(environ, "VERLJOB_VERL"),
             checks=environ.get("VERLJOB_CHECKS", ""),
-            doctor=parsing.doctor(environ.get("VERLJOB_DOCTOR", "")),
+            doctor=choice(environ, "VERLJOB_DOCTOR", ("quick", "deep"), "Use `sbatch slurm/launch.sh doctor`."),
             host_phases=parsing.host_phases(environ),
-            by_hand=not allocation.job_id,
+            standalone=not allocation.job_id,
             joins=allocation.node_id > 0,
             environ=dict(environ),
         )
 
-    def headed_by_hand(self, *, nodes: int | None, gpus: int | None) -> Settings:
-        """Return the settings of `node --head`: this node leads a cluster of ``nodes``, itself included."""
-        self._only_by_hand("--head")
+    def standalone_head(self, *, nodes: int | None, gpus: int | None) -> Settings:
+        """Return the settings of `node --head`: the head of a cluster of ``nodes``, including this one."""
+        self._require_standalone("--head")
         allocation = replace(self.allocation, nodes=nodes or 1, gpus=self.allocation.gpus if gpus is None else gpus)
         return replace(self, allocation=allocation)
 
-    def joined_by_hand(self, head: str, *, gpus: int | None) -> Settings:
-        """Return the settings of `node --join HOST:PORT`; the head will tell the rest."""
-        self._only_by_hand("--join")
+    def standalone_worker(self, head: str, *, gpus: int | None) -> Settings:
+        """Return the settings of `node --join HOST:PORT`."""
+        self._require_standalone("--join")
         host, control = address.split(head)
         allocation = replace(self.allocation, gpus=self.allocation.gpus if gpus is None else gpus)
         ports = replace(self.head_ports, control=control)
@@ -135,28 +138,28 @@ class Settings:
 
     @property
     def given_address(self) -> str:
-        """This node's address or name as somebody gave it; empty where it is to be found."""
+        """This node's configured address or name; empty if it has to be detected."""
         return self.node_address or ("" if self.joins else self.head_address)
 
     def own_address(self) -> str:
-        """Return the address of this node as it was given, else by route. Raises BadSettings."""
+        """Return this node's configured address, else the one by its route to the head. Raises BadSettings."""
         if self.given_address:
             return address.numeric(self.given_address)
         return address.own(self.head_address or self.head_node, self.allocation.hosts)
 
     @property
     def logs_to_wandb(self) -> bool:
-        """Whether this account can log to Weights & Biases: by a key, by its ~/.netrc, or without the network."""
+        """Whether this account can log to Weights & Biases: with a key, with ~/.netrc, or offline."""
         if self.environ.get("WANDB_API_KEY") or self.environ.get("WANDB_MODE") in _WANDB_WITHOUT_KEY:
             return True
         try:
-            found = netrc.netrc(self.environ.get("NETRC") or str(self.home / ".netrc"))
+            entries = netrc.netrc(self.environ.get("NETRC") or str(self.home / ".netrc"))
         except (OSError, netrc.NetrcParseError):
             return False
-        return found.authenticators(_WANDB_HOST) is not None
+        return entries.authenticators(_WANDB_HOST) is not None
 
-    def _only_by_hand(self, flag: str) -> None:
-        if not self.by_hand:
+    def _require_standalone(self, flag: str) -> None:
+        if not self.standalone:
             raise BadSettings(
                 f"`node {flag}` is for machines without Slurm, but this is job {self.allocation.job_id}.",
                 fix="Use slurm/launch.sh, or unset SLURM_JOB_ID.",

@@ -1,1 +1,1 @@
-"""Child processes and signs of life."""
+"""Child processes, heartbeats, leases, hangs."""

@@ -1,6 +1,6 @@
 """Kernel events of this node's cgroup: processes killed for memory, forks refused.
 
-Its victims end with a code that says nothing of it, so the counters are read and told with every failure.
+Exit codes do not show them, so the counters are read at every failure.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ _REFUSED = _Counter("pids", "pids.events", "pids.events", "max")
 
 @dataclass(frozen=True)
 class KernelEvents:
-    """What the kernel did to processes of this cgroup, as sentences, and the class of failure that it is."""
+    """Sentences about the kernel's actions on this cgroup, and their class of failure."""
 
-    words: str = ""
+    text: str = ""
     failure_class: str = ""
 
 
 def read(memory_bytes: int | None, *, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> KernelEvents:
-    """Read how often this cgroup had processes killed for memory or forks refused; ``memory_bytes`` is the job's."""
-    said = []
+    """Read the counters of killed processes and refused forks; ``memory_bytes`` is the job's memory."""
+    sentences = []
     killed = _count(_KILLED, root, own)
     if killed:
         limit = f"; the job has {memory_bytes / (1 << 30):.1f} GiB (sbatch --mem)" if memory_bytes else ""
         victims = "a process" if killed == 1 else f"{killed} processes"
-        said.append(f"The kernel killed {victims} here for want of memory{limit}.")
+        sentences.append(f"The kernel killed {victims} on this node for lack of memory{limit}.")
     if _count(_REFUSED, root, own):
-        said.append("The kernel refused new processes here: the limit of processes and threads (pids) was reached.")
-    return KernelEvents(" ".join(said), "memory" if killed else "slurm-container" if said else "")
+        sentences.append(
+            "The kernel refused new processes on this node: it reached its limit of processes and threads (pids)."
+        )
+    return KernelEvents(" ".join(sentences), "memory" if killed else "slurm-container" if sentences else "")
 
 
 def _count(counter: _Counter, root: Path, own: Path) -> int:
-    """Read a counter of our cgroup; in a container its path is the host's, and the mount shows it as the root."""
+    """Read a counter of our cgroup; in a container its path is that of the host, and it is mounted as the root."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -61,9 +63,9 @@ def _count(counter: _Counter, root: Path, own: Path) -> int:
         else:
             continue
         for file in candidates:
-            found = _read(file, counter.key)
-            if found is not None:
-                return found
+            value = _read(file, counter.key)
+            if value is not None:
+                return value
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Child processes: started in a session of their own, read line by line."""
+"""Child processes: each in its own session, its output read line by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from verl_node.reporting import masking
 
-_LINE_LIMIT = 1 << 20  # a longer line of training is cut, where that cuts no secret in two
+_LINE_LIMIT = 1 << 20  # a longer line is cut, at a place that is not inside a secret
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
@@ -24,8 +24,7 @@ class Process:
 
     started: ClassVar[set[int]] = set()
 
-    def __init__(self, name: str, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
-        self.name = name
+    def __init__(self, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
         Process.started.add(child.pid)
         self.last_lines: deque[str] = deque(maxlen=20)
         self._child = child
@@ -35,7 +34,6 @@ class Process:
     @classmethod
     async def start(
         cls,
-        name: str,
         argv: Sequence[str],
         env: Mapping[str, str],
         *,
@@ -43,9 +41,9 @@ class Process:
         cwd: Path | None = None,
         waits: bool = False,
     ) -> Process:
-        """Start a command; stdout and stderr come as one stream. Raises OSError.
+        """Start a command; stdout and stderr are one stream. Raises OSError.
 
-        One that ``waits`` does so for its `order`; others have no input.
+        A process that ``waits`` reads one line, `send_order`; others have no input.
         """
         child = await asyncio.create_subprocess_exec(
             *argv,
@@ -58,18 +56,18 @@ class Process:
             preexec_fn=_die_with_parent,
             limit=_LINE_LIMIT,
         )
-        return cls(name, child, on_line)
+        return cls(child, on_line)
 
-    def order(self, **order: Any) -> None:
-        """Tell a process that waits what to do, in its one line of input; that it is gone already, its end tells."""
+    def send_order(self, **order: Any) -> None:
+        """Send a line of JSON to a process that waits. If it has ended already, only `ended` reports that."""
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps(order).encode() + b"\n")
         self._child.stdin.close()
 
     async def ended(self) -> int:
-        """Wait for the end; return its exit code, 128 + n where signal n killed it.
+        """Wait for the end; return the exit code, 128 + n if signal n killed it.
 
-        The rest of the output is read for at most a second more, since a grandchild may keep the pipe open.
+        The rest of the output is read for at most a second, since a grandchild may keep the pipe open.
         """
         code = await self._child.wait()
         await asyncio.wait({self._reading}, timeout=1)
@@ -77,37 +75,37 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number, also when it has ended."""
+        """The PID, also after the end."""
         return self._child.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it has not ended."""
         return self._child.returncode is None
 
     def kill(self) -> None:
-        """Send KILL, if it has not ended yet."""
+        """Send KILL unless it has ended."""
         if self.running:
             self._child.kill()
 
     async def _read(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        kept = ""
+        rest = ""
         while data := await self._piece():
-            text = kept + decoder.decode(data)
-            text, kept = (text, "") if data.endswith(b"\n") else masking.split(text)
+            text = rest + decoder.decode(data)
+            text, rest = (text, "") if data.endswith(b"\n") else masking.split(text)
             if text:
-                self._take(text)
-        if kept:
-            self._take(kept + decoder.decode(b"", True))
+                self._handle(text)
+        if rest:
+            self._handle(rest + decoder.decode(b"", True))
 
-    def _take(self, text: str) -> None:
+    def _handle(self, text: str) -> None:
         line = text.rstrip("\r\n")
         self.last_lines.append(line)
         self._on_line(line)
 
     async def _piece(self) -> bytes:
-        """Return the next line with its end, or as much of it as a line may have; empty at the end of the output."""
+        """Return the next line with its end, or its first _LINE_LIMIT bytes; empty at the end of the output."""
         assert self._child.stdout is not None
         try:
             return await self._child.stdout.readuntil(b"\n")
@@ -118,5 +116,5 @@ class Process:
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel for a TERM when the supervisor dies, also by KILL; in a container the end of PID 1 does more."""
+    """Have the kernel send TERM when the supervisor dies, also by KILL; in a container the end of PID 1 does more."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

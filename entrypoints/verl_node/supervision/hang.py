@@ -12,16 +12,16 @@ from verl_node.errors import TrainingStuck
 
 REPORT, END, OFF = "report", "end", "off"
 
-_REMEMBERED = 50  # steps: the median follows a training whose answers grow longer
-_LOOK_S = 1.0
+_REMEMBERED = 50  # steps: the median follows a training whose responses grow longer
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True)
 class HangPolicy:
-    """What is taken for a hang, and what is then done: ``report`` it, ``end`` the job with 76, or nothing (``off``).
+    """When training hangs, and the action: ``report`` it, ``end`` the job with 76, or ``off``.
 
-    A step may take ``factor`` times the median step and ``margin_s`` more; the first one ``first_step_s``, 0 for as
-    long as it likes: models load and compile before it.
+    A step may take ``factor`` times the median step plus ``margin_s``. The first one may take ``first_step_s`` (0: no
+    limit), since models load and compile before it.
     """
 
     action: str = REPORT
@@ -31,7 +31,7 @@ class HangPolicy:
 
 
 class Progress:
-    """The steps of a training as they come, on a clock in seconds that only counts up."""
+    """The steps of a training, timed by a monotonic clock in seconds."""
 
     def __init__(self, policy: HangPolicy, clock: Callable[[], float] = time.monotonic) -> None:
         self.policy = policy
@@ -41,7 +41,7 @@ class Progress:
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)
 
     def step(self, number: int) -> None:
-        """Note that step ``number`` is done; step 0 is a validation before the training."""
+        """Record the end of step ``number``; step 0 is a validation before the training."""
         if number < 1:
             return
         now = self._clock()
@@ -55,10 +55,9 @@ class Progress:
         return self._clock() - self._last
 
     def limit_s(self) -> float | None:
-        """Return the seconds that the step which runs now may take, None for any.
+        """Return the limit of the current step in seconds, None for no limit.
 
-        Before two steps are done nothing is known. A step that saves or validates may be long: once one was, another
-        as long is no hang.
+        There is no estimate before two steps. A step that saves or validates may be long: the longest one counts, too.
         """
         if self._durations:
             median = sorted(self._durations)[len(self._durations) // 2]
@@ -67,31 +66,31 @@ class Progress:
         return self.policy.first_step_s or None if self._steps == 0 else None
 
     def stalled(self) -> bool:
-        """Tell whether it takes longer than it may."""
+        """Return whether the current step exceeds its limit."""
         limit_s = self.limit_s()
         return limit_s is not None and self.quiet_s() > limit_s
 
 
-async def watch(progress: Progress, say: Callable[[str], None], take_stacks: Callable[[int], Awaitable[str]]) -> None:
-    """Report each hang once, with the stacks of the processes. Raises TrainingStuck where the user chose so.
+async def watch(progress: Progress, note: Callable[[str], None], take_stacks: Callable[[int], Awaitable[str]]) -> None:
+    """Report each hang once, with the stacks of the processes. Raises TrainingStuck if the action is ``end``.
 
-    ``take_stacks`` is given the number of the hang and returns in words where the stacks are.
+    ``take_stacks`` gets the number of the hang and returns a text with the places of the stacks.
     """
     hangs = 0
     while progress.policy.action != OFF:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
         if not progress.stalled():
             continue
         hangs += 1
         quiet_s, limit_s = progress.quiet_s(), progress.limit_s() or 0.0
-        say(f"no step for {quiet_s:.0f} s, and {limit_s:.0f} s are the limit: taking the stacks of its processes")
-        where = await take_stacks(hangs)
-        say(where)
+        note(f"no step for {quiet_s:.0f} s, the limit is {limit_s:.0f} s: taking the stacks of its processes")
+        places = await take_stacks(hangs)
+        note(places)
         if progress.policy.action == END:
             raise TrainingStuck(
-                f"Training made no step for {quiet_s:.0f} s (limit: {limit_s:.0f} s); {where}.",
+                f"Training made no step for {quiet_s:.0f} s (limit: {limit_s:.0f} s); {places}.",
                 fix="Read the stacks; VERLJOB_HANG_MARGIN_S gives slow steps longer, VERLJOB_HANG=report only reports.",
             )
         while progress.stalled():
-            await asyncio.sleep(_LOOK_S)
-        say(f"training goes on, after {quiet_s:.0f} s or more without a step")
+            await asyncio.sleep(_POLL_S)
+        note(f"training continues, after {quiet_s:.0f} s or more without a step")

@@ -1,7 +1,7 @@
 """Heartbeat thread: signals liveness every second even while the event loop is blocked.
 
-A file system that stops answering may hold up the event loop for minutes, and such a node is not lost. A process that
-was stopped, or whose container or machine was frozen, gives no sign, and nothing else tells it from a quiet one.
+A file system that does not answer may block the event loop for minutes, and such a node is not lost. A process that is
+stopped, or whose container or machine is frozen, sends no heartbeat; nothing else shows that it is not just quiet.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _beats: set[Callable[[], None]] = set()
 _lock = threading.Lock()
 
 
-def also(beat: Callable[[], None]) -> None:
-    """Call ``beat``, which must not wait nor raise, every second from now on."""
+def add_beat(beat: Callable[[], None]) -> None:
+    """Call ``beat``, which must not block nor raise, every second."""
     with _lock:
         _beats.add(beat)
 
 
-def no_longer(beat: Callable[[], None]) -> None:
-    """Stop calling it."""
+def remove_beat(beat: Callable[[], None]) -> None:
+    """Stop calling ``beat``."""
     with _lock:
         _beats.discard(beat)
 
 
 def start(pulse: Path) -> None:
-    """Beat until the process ends; also into the FIFO ``pulse``, which node.sh listens to, where there is one."""
-    threading.Thread(target=_live, args=(pulse,), name="heart", daemon=True).start()
+    """Start the thread; it also writes to the FIFO ``pulse``, which node.sh reads, if it exists."""
+    threading.Thread(target=_run, args=(pulse,), name="heartbeat", daemon=True).start()
 
 
-def _live(pulse: Path) -> None:
+def _run(pulse: Path) -> None:
     descriptor = _open(pulse)
     while True:
         if descriptor is not None:
-            with suppress(OSError):  # nobody reads any more: the lease tells
+            with suppress(OSError):  # without a reader the lease ends the node
                 os.write(descriptor, b".")
         with _lock:
             beats = list(_beats)
@@ -53,5 +53,5 @@ def _live(pulse: Path) -> None:
 def _open(pulse: Path) -> int | None:
     try:
         return os.open(pulse, os.O_WRONLY | os.O_NONBLOCK) if stat.S_ISFIFO(os.stat(pulse).st_mode) else None
-    except OSError:  # by hand there is none
+    except OSError:  # without Slurm it does not exist
         return None

@@ -1,4 +1,4 @@
-"""Process tree of this supervisor: adopts orphans, lists and ends descendants only."""
+"""Process tree of this supervisor: adopts orphans, lists, watches and ends descendants only."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from verl_node.errors import ClusterLost
 from verl_node.supervision.waiting import Deadline, until
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_STOPPED_POLL_S = 2.0  # reading all processes of the node is half of the supervisor's CPU time
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own, so that none can slip away from us.
+    """Become the parent of descendants whose parent ends, so that none can escape. Raises OSError.
 
-    Ray's processes change their names and environment, so ancestry is the only mark that stays. Raises OSError.
+    Ray's processes change their names and environment, so only their ancestry identifies them.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -40,38 +43,69 @@ class _Entry:
 
 
 def descendants() -> dict[int, str]:
-    """Return pid and command name of every living process that descends from this one."""
+    """Return PID and command name of every living descendant of this process."""
     return {pid: entry.name for pid, entry in _family(_entries()).items() if not entry.zombie}
 
 
 def below(pid: int) -> list[int]:
-    """Return the living processes that descend from another one, those that it started first before theirs."""
+    """Return the living descendants of another process, parents before their children."""
     return [child for child, entry in _family(_entries(), pid).items() if not entry.zombie]
 
 
 def uncollected(pid: int) -> set[str]:
-    """Return the names of the processes below another one that have ended, and that it has not taken notice of."""
+    """Return the names of another process's descendants that ended and were not waited for (zombies)."""
     return {entry.name for entry in _family(_entries(), pid).values() if entry.zombie}
 
 
 def stopped() -> dict[int, str]:
-    """Return those that were stopped (SIGSTOP) and not continued, among our descendants and our parent."""
+    """Return PID and name of stopped processes (SIGSTOP) among our descendants and our parent."""
     entries = _entries()
     candidates = {**_family(entries), os.getppid(): entries.get(os.getppid())}
     return {pid: entry.name for pid, entry in candidates.items() if entry is not None and entry.stopped}
 
 
+async def watch_stopped(host: str, stall_s: float) -> None:
+    """Wait until a process has been stopped for ``stall_s`` seconds. Raises ClusterLost.
+
+    Polls are counted and not timed, since this process may have been stopped, too. A process under a debugger (state t,
+    not T) is not stopped.
+    """
+    allowed = stall_s / _STOPPED_POLL_S
+    counts: dict[int, int] = {}
+    while True:
+        names = stopped()
+        counts = {pid: counts.get(pid, 0) + 1 for pid in names}
+        for pid, count in counts.items():
+            if count > allowed:
+                raise ClusterLost(
+                    f"The process {_script(pid) or names[pid]} (PID {pid} as its supervisor sees it) on {host} "
+                    f"was stopped {stall_s:.0f} s ago.",
+                    fix="Look for the sender of SIGSTOP (kill -STOP, a frozen cgroup); VERLJOB_STALL_S waits longer.",
+                    host=host,
+                )
+        await asyncio.sleep(_STOPPED_POLL_S)
+
+
+def _script(pid: int) -> str:
+    """Return the name of the script that a shell runs, such as node.sh; empty for other processes."""
+    try:
+        shell, script, *_ = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except (OSError, ValueError):
+        return ""
+    return Path(script).name if shell.endswith("sh") and script.endswith(".sh") else ""
+
+
 def lives(pid: int, name: str) -> bool:
-    """Tell whether this process is there, under this command name, and not merely uncollected."""
+    """Return whether a process with this PID and command name lives and is not a zombie."""
     entry = _entry(str(pid))
     return entry is not None and entry.name == name and not entry.zombie
 
 
 def reap_orphans(started: set[int], seen: int) -> int:
-    """Collect an ended process that we adopted if it was ``seen`` at the last look; return one seen now, 0 for none.
+    """Wait for an adopted zombie if it was ``seen`` at the last call; return one that is seen now, 0 for none.
 
-    Those that we ``started`` are left to asyncio, which waits for them. It tells their number some time after the fork,
-    and a short one may have ended by then: so nothing is collected before a second look.
+    Processes that we ``started`` are left to asyncio. It reports a PID some time after the fork, when a short process
+    may have ended already: so a zombie is waited for only at the second call.
     """
     with suppress(ChildProcessError):  # no children at all
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in started:
@@ -86,10 +120,10 @@ def _family(entries: dict[int, _Entry], root: int = 0) -> dict[int, _Entry]:
     for pid, entry in entries.items():
         children.setdefault(entry.parent, []).append(pid)
     found: dict[int, _Entry] = {}
-    waiting = list(children.get(root or os.getpid(), []))
-    while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, [])
+    queue = list(children.get(root or os.getpid(), []))
+    while queue:
+        pid = queue.pop()
+        queue += children.get(pid, [])
         found[pid] = entries[pid]
     return found
 
@@ -100,13 +134,13 @@ def _entries() -> dict[int, _Entry]:
 
 
 def _entry(pid: str) -> _Entry | None:
-    """Read one process: by system calls alone, since this is done for all of them every other second."""
+    """Read a process with few system calls: this runs for all processes every other second."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except OSError:  # ended meanwhile
+    except OSError:  # it has ended
         return None
     try:
-        name, _, rest = os.read(descriptor, 1024).partition(b"(")[2].rpartition(b")")  # a name may hold brackets
+        name, _, rest = os.read(descriptor, 1024).partition(b"(")[2].rpartition(b")")  # a name may contain brackets
     except OSError:
         return None
     finally:
@@ -116,14 +150,14 @@ def _entry(pid: str) -> _Entry | None:
 
 
 async def end_all(grace_s: float) -> list[str]:
-    """End every descendant: TERM, after ``grace_s`` KILL; return the names of those that even KILL did not end."""
+    """End every descendant with TERM, after ``grace_s`` with KILL; return the names of those that survived KILL."""
     if os.getppid() in stopped():
-        os.kill(os.getppid(), signal.SIGCONT)  # a stopped init would not take notice of our own end
+        os.kill(os.getppid(), signal.SIGCONT)  # a stopped init would not notice our own end
     _signal_all(signal.SIGTERM)
     if not await until(lambda: not descendants(), deadline=Deadline(grace_s), poll_s=0.1):
         kill = Deadline(1.0)
         while descendants() and kill.left_s() > 0:
-            _signal_all(signal.SIGKILL)  # again: a process may have forked between the look and the signal
+            _signal_all(signal.SIGKILL)  # repeatedly: a process may have forked before the signal
             await asyncio.sleep(0.05)
     return sorted(descendants().values())
 

@@ -1,4 +1,4 @@
-"""Waits with a name and a deadline."""
+"""Waits with a deadline; runs a coroutine beside watchers that may end it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_AGAIN_S = 1.0
+_CANCEL_PERIOD_S = 1.0
 
 
 class Deadline:
@@ -19,11 +19,11 @@ class Deadline:
         self._end = time.monotonic() + timeout_s
 
     def restart(self) -> None:
-        """Begin anew, because of something that the wait is not about."""
+        """Start the timeout again."""
         self._end = time.monotonic() + self.timeout_s
 
     def left_s(self) -> float:
-        """Return what is left, never below zero."""
+        """Return the remaining time, never below zero."""
         return max(0.0, self._end - time.monotonic())
 
 
@@ -37,38 +37,38 @@ async def until(predicate: Callable[[], bool], *, deadline: Deadline, poll_s: fl
 
 
 async def within(deadline: Deadline, awaitable: Awaitable[T]) -> T:
-    """Await something until the deadline. Raises asyncio.TimeoutError, which is no builtin before Python 3.11."""
+    """Await something until the deadline. Raises asyncio.TimeoutError, which is not a builtin before Python 3.11."""
     return await asyncio.wait_for(awaitable, deadline.left_s())
 
 
-async def unless(*watchers: Coroutine[Any, Any, None], story: Coroutine[Any, Any, T]) -> T:
-    """Run the story to its end unless a watcher raises first; then the story is cancelled and that error raised.
+async def run_watched(main: Coroutine[Any, Any, T], *watchers: Coroutine[Any, Any, None]) -> T:
+    """Run ``main`` to its end unless a watcher raises first: then cancel ``main`` and raise that error.
 
-    A watcher that returns has nothing left to watch for. When both end at once the story wins.
+    A watcher that returns is done. If ``main`` and a watcher end at the same time, the result of ``main`` counts.
     """
-    main = asyncio.ensure_future(story)
+    task = asyncio.ensure_future(main)
     watching = {asyncio.ensure_future(watcher) for watcher in watchers}
     try:
-        while not main.done():
-            done, _ = await asyncio.wait({main, *watching}, return_when=asyncio.FIRST_COMPLETED)
-            failed = next((task for task in done - {main} if task.exception() is not None), None)
+        while not task.done():
+            done, _ = await asyncio.wait({task, *watching}, return_when=asyncio.FIRST_COMPLETED)
+            failed = next((watcher for watcher in done - {task} if watcher.exception() is not None), None)
             watching -= done
-            if failed is not None and not main.done():
+            if failed is not None and not task.done():
                 failed.result()
-        return main.result()
+        return task.result()
     finally:
-        await ended({main, *watching})
+        await ended({task, *watching})
 
 
 async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks until all have ended, whatever they ended with.
+    """Cancel tasks until all have ended.
 
-    Once is not enough: before Python 3.12 `asyncio.wait_for` swallows a cancellation that comes in the very moment of
-    what it waits for, and a loop around it goes on.
+    Once is not enough: before Python 3.12 `asyncio.wait_for` swallows a cancellation that comes at the same moment as
+    its result, and a loop around it continues.
     """
     left = set(tasks)
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
-    await asyncio.gather(*tasks, return_exceptions=True)  # so that asyncio misses nobody who asks for them
+        _, left = await asyncio.wait(left, timeout=_CANCEL_PERIOD_S)
+    await asyncio.gather(*tasks, return_exceptions=True)  # retrieves exceptions, so that asyncio does not log them

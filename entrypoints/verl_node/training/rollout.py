@@ -63,7 +63,7 @@ class RolloutImport:
                 answers.append(answer)
 
         argv = ["python3", "-m", "verl_node.training.rollout_import", *self._arguments]
-        process = await Process.start("rollout", argv, self._env, on_line=read_answer)
+        process = await Process.start(argv, self._env, on_line=read_answer)
         try:
             code = await within(Deadline(TIMEOUT_S), process.ended())
         except asyncio.TimeoutError:

@@ -15,7 +15,7 @@ from verl_node.errors import BadSettings, CheckFailed
 from verl_node.settings.identity import Identity
 from verl_node.settings.settings import Settings
 from verl_node.supervision.child import Process
-from verl_node.supervision.waiting import unless
+from verl_node.supervision.waiting import run_watched
 from verl_node.training import derived_overrides, releases
 from verl_node.training import recipe as recipes
 from verl_node.training.metrics import MetricsWriter
@@ -112,8 +112,8 @@ async def run(plan: Plan, env: Mapping[str, str], steps: MetricsWriter, *watcher
         print(line, flush=True)  # noqa: T201
         steps.read_line(line)
 
-    process = await Process.start("training", plan.training.argv, env, on_line=print_line)
-    code = await unless(steps.follow(), *watchers, story=process.ended())
+    process = await Process.start(plan.training.argv, env, on_line=print_line)
+    code = await run_watched(process.ended(), steps.follow(), *watchers)
     if code == 128 + signal.SIGTERM:  # without a container Slurm also sends TERM to the training
         await asyncio.sleep(OWN_SIGNAL_GRACE_S)
     await steps.catch_up()

@@ -1,9 +1,9 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
-# Verdicts: how a launch or a node ended, read by people, by launch.sh and by the next job. See docs/flow.md.
+# shellcheck shell=bash disable=SC2034 # its variables are read by its callers
+# Verdicts: how a launch or a node ended, for people, launch.sh and the next job. Also writes result.json. See docs/flow.md.
 # Sets: VERDICT, VERDICT_NODE.
 
-# code, origin, stage, host, class, cause, fix. The origin says who ended this node: `self`; `signal`, of which it was told; or
-# `outside`, when it only found its container or another node ended from outside: launch.sh may know by whom.
+# code, origin, stage, host, class, cause, fix. The origin is `self`; `signal` if this node got one; or `outside` if only
+# its container or another node was ended from outside: launch.sh may know the reason.
 declare -gA VERDICT=()
 
 # usage: verdict::set CODE ORIGIN CAUSE FIX
@@ -13,8 +13,8 @@ verdict::set() {
     verdict::explain "$3" "$4"
 }
 
-# Sets the class of the failure (docs/troubleshooting.md) from its code and stage; verl_node/reporting/verdict.py has the same
-# tables, and an error there may know a better class.
+# Sets the class of the failure (docs/troubleshooting.md) by code and stage; verl_node/reporting/verdict.py has the same
+# tables, and its errors may set a better class.
 verdict::classify() {
     VERDICT[class]=unknown
     case ${VERDICT[code]}:${VERDICT[stage]} in
@@ -38,14 +38,14 @@ verdict::explain() {
 
 # usage: fail CODE CAUSE FIX
 #   ie: fail 66 "no image verl.cuda:latest" "docker load it on this node"
-# Ends the script with CODE; its EXIT trap reports. Never call it in $(…): only the subshell would end.
+# Ends the script with CODE; its EXIT trap reports it. Never call it in $(…), where only the subshell would end.
 fail() {
     verdict::set "$1" self "$2" "$3"
     exit "$1"
 }
 
 # usage: require_numbers NAME...
-# Ends with 64 where one of these variables is set and no whole number: bash runs code in a value that it counts with.
+# Ends with 64 if one of these variables is set and not a whole number: in arithmetic, bash runs code in a value.
 require_numbers() {
     local name
     for name in "$@"; do
@@ -54,7 +54,7 @@ require_numbers() {
 }
 
 # usage: verdict::write FILE
-# By rename, so that a reader on another node sees the whole verdict or none.
+# Replaces the file atomically, so that a reader on another node sees the whole verdict or none.
 verdict::write() {
     ownership::write "$1" verdict::_print
 }
@@ -69,16 +69,16 @@ verdict::_print() {
 # usage: verdict::read FILE
 verdict::read() {
     local line
-    verdict::set 76 self "$1 says nothing" ''
+    verdict::set 76 self "$1 is empty" ''
     VERDICT[class]=''
     while IFS= read -r line; do
-        verdict::_field "$line" || log::warn "$1 has a line that is no field of a verdict"
+        verdict::_field "$line" || log::warn "$1 has a line that is not a field of a verdict"
     done < "$1"
-    [[ -n ${VERDICT[class]} ]] || verdict::classify # an older image writes none
+    [[ -n ${VERDICT[class]} ]] || verdict::classify # an older image writes no class
 }
 
 # usage: verdict::_field KEY=VALUE
-# Takes a field of a verdict that came from elsewhere; returns 1 for what is none.
+# Sets a field of VERDICT from untrusted text; returns 1 if it is not valid.
 verdict::_field() {
     local -r key=${1%%=*} value=${1#*=}
     case $key in
@@ -93,13 +93,13 @@ verdict::_field() {
 }
 
 # usage: verdict::read_first_hand FILE
-# Returns 1 for a verdict that only says that somebody else ended the node.
+# Returns 1 if the node was ended by a signal from outside.
 verdict::read_first_hand() {
     verdict::read "$1"
     [[ ${VERDICT[origin]} != signal ]]
 }
 
-# The one line that people see last.
+# Prints the last line of the output.
 verdict::sentence() {
     local text="verdict: ${VERDICT[code]} (${VERDICT[stage]} on ${VERDICT[host]}): ${VERDICT[cause]}"
     [[ -z ${VERDICT[fix]} ]] || text+=" — ${VERDICT[fix]}"
@@ -107,7 +107,7 @@ verdict::sentence() {
 }
 
 # usage: verdict::send NODE_FOLDER
-# Prints the verdict as one line for launch.sh: srun brings it where no file system does.
+# Prints the verdict as one line for launch.sh: srun's stderr reaches it without a shared file system.
 verdict::send() {
     local key line="verljob-verdict"$'\t'"$1"
     for key in code origin stage host class cause fix; do
@@ -117,8 +117,8 @@ verdict::send() {
 }
 
 # usage: verdict::receive RUN_DIR LINE
-# Files what verdict::send printed, unless the node could write it there itself; says what failed. Sets VERDICT_NODE to the
-# node's number. Whatever a node's processes print may look like it: returns 1 for a line that is no verdict of one of NODES.
+# Writes a line of verdict::send to the node's verdict file, unless the node wrote the file itself; prints a failure. Sets
+# VERDICT_NODE to the node's number. Returns 1 if the line, which any process may have printed, is not a verdict of NODES.
 verdict::receive() {
     local -r run_dir=$1
     local fields field
@@ -132,7 +132,7 @@ verdict::receive() {
     if [[ ! -e $folder/verdict ]]; then
         { mkdir -p -- "$folder" && verdict::write "$folder/verdict"; } || log::warn "the verdict of ${fields[1]} could not be written"
     fi
-    # The head's own is said last, as the job's, and what a worker heard from the head is no news.
+    # The head's verdict is printed last, as the job's; one that a worker got from the head is not printed twice.
     [[ ${VERDICT[code]} == 0 || ${VERDICT[origin]} == signal || ${fields[1]} == 0-* || ${VERDICT[host]} != "${fields[1]#*-}" ]] \
         || verdict::sentence
 }
@@ -145,28 +145,30 @@ verdict::_json() {
     printf '"%s"' "$text"
 }
 
-# usage: verdict::_phases FILE
-# Prints the seconds of the phases in the head's result.json; an empty object where it wrote none.
-verdict::_phases() {
-    local text=''
-    ! ownership::is_file "$1" || text=$(< "$1")
-    if [[ $text =~ \"phases\":[[:space:]]*(\{[^\}]*\}) ]]; then printf '%s' "${BASH_REMATCH[1]}"; else printf '{}'; fi
-}
-
-# usage: verdict::write_result FILE ATTEMPT NODE...
-# Writes result.json (docs/flow.md) of VERDICT; keeps the phases that the head wrote.
+# usage: verdict::write_result RUN_DIR ATTEMPT NODE...
+# Writes result.json (docs/flow.md) of VERDICT. Only launch.sh does, or the head's node.sh if launch.sh was killed.
 verdict::write_result() {
-    local phases
-    phases=$(verdict::_phases "$1")
-    ownership::write "$1" verdict::_print_result "$phases" "${@:2}"
+    ownership::write "$1/result.json" verdict::_print_result "$@"
 }
 
-# usage: verdict::_print_result PHASES ATTEMPT NODE...
+# usage: verdict::_print_result RUN_DIR ATTEMPT NODE...
 verdict::_print_result() {
     local key node comma=''
     printf '{"code": %d, "attempt": %d' "${VERDICT[code]}" "$2"
     for key in stage host class cause fix; do printf ', "%s": ' "$key"; verdict::_json "${VERDICT[$key]}"; done
-    printf ', "phases": %s, "nodes": [' "$1"
+    printf ', "phases": {'
+    ! ownership::is_file "$1/phases" || verdict::_print_phases < "$1/phases"
+    printf '}, "nodes": ['
     for node in "${@:3}"; do printf '%s' "$comma"; verdict::_json "$node"; comma=', '; done
     printf ']}\n'
+}
+
+# Prints the lines `name=seconds` of the head's verl_node as members of a JSON object.
+verdict::_print_phases() {
+    local line comma=''
+    while IFS= read -r line; do
+        [[ $line =~ ^([a-z-]{1,32})=([0-9]{1,12}\.[0-9]{3})$ ]] || continue
+        printf '%s"%s": %s' "$comma" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+        comma=', '
+    done
 }

@@ -1,28 +1,29 @@
 # shellcheck shell=bash
-# Ends launch.sh: chooses the job's verdict among the nodes', writes result.json, prints the explanation and the verdict.
+# Ends launch.sh: chooses the job's verdict from the nodes' verdicts, writes result.json, prints explanation and verdict.
 # Sets: STEP_FAULT, VERDICT.
 
-finish::judge() {
+# Sets VERDICT to the job's, and exits with its code.
+finish::choose_verdict() {
     local silent
     srun::find_missing
     silent=${STEP_MISSING[*]-}
-    [[ -z $silent || -n $ENDING ]] || finish::_look_after
+    [[ -z $silent || -n $ENDING ]] || finish::_sweep
     if [[ -z $STEP_FAULT$ENDING$STEP_ABANDONED && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
         STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
     fi
     run_dir::read_verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
-    # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals whom it saw in /proc just then.
+    # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals the processes that it finds in /proc.
     if [[ -n $ENDING && ${VERDICT[origin]} != self ]]; then
         [[ ${VERDICT[origin]} != outside ]] || { VERDICT[code]=143 && verdict::classify; }
-        finish::_who
+        finish::_explain_end
     elif [[ ${VERDICT[origin]} == signal && -n $STEP_FAULT$silent ]]; then
         fail 76 "${STEP_FAULT:-node.sh was killed on $silent, or the node was lost}" "see $VERLJOB_RUN_DIR/nodes"
     fi
     exit "${VERDICT[code]}"
 }
 
-# A node that was given up, and of which the head says that it was lost, answers no step: the job's end is not held up for it.
-finish::_look_after() {
+# Cleans up on nodes that sent no verdict, except a node that timed out and that the head lost: it would answer no step.
+finish::_sweep() {
     local node
     local -a present=()
     for node in "${STEP_MISSING[@]}"; do
@@ -32,8 +33,8 @@ finish::_look_after() {
     ((${#present[@]} == 0)) || srun::sweep "${present[@]}"
 }
 
-# The nodes know a signal; only here it is known whose.
-finish::_who() {
+# The nodes only know that a signal came; launch.sh knows the reason.
+finish::_explain_end() {
     local now
     printf -v now '%(%s)T' -1
     if ((${SLURM_JOB_END_TIME:-0} > 0 && now + STEP_GRACE_S >= SLURM_JOB_END_TIME)); then
@@ -43,39 +44,29 @@ finish::_who() {
     fi
 }
 
-# Whether the head's result.json is already the job's: its container wrote it, and node.sh may have known better.
-finish::_told() {
-    local text=''
-    [[ ${RUNDIR_VERDICT_ID:-} == 0 ]] && ownership::is_file "$VERLJOB_RUN_DIR/result.json" || return 1
-    text=$(< "$VERLJOB_RUN_DIR/result.json")
-    [[ $text =~ \"code\":[[:space:]]*${VERDICT[code]}[^0-9] ]]
-}
-
-# The EXIT trap: the last line, result.json where not the head's own verdict is the job's, and the code.
+# The EXIT trap: result.json, the explanation, the last line, and the exit code.
 finish::report() {
     local -r code=$?
-    local found=''
     trap - EXIT
     ports::release
     [[ -z ${VERLJOB_DRY_RUN:-} || $code != 0 ]] || exit 0
     [[ -n ${VERDICT[code]:-} ]] || verdict::set "$code" self "launch.sh ended unexpectedly with $code" "see the lines above"
     requeue::decide
-    if finish::_told; then
-        found=$VERLJOB_RUN_DIR/explanation
-    elif [[ -n ${RUNDIR_READY:-} ]]; then
-        verdict::write_result "$VERLJOB_RUN_DIR/result.json" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"}
+    if [[ -n ${RUNDIR_READY:-} ]]; then
+        verdict::write_result "$VERLJOB_RUN_DIR" "${VERLJOB_ATTEMPT:-1}" ${NODES[@]+"${NODES[@]}"} || log::warn "result.json could not be written"
     fi
-    finish::_explain "$found"
+    finish::_explain "${VERLJOB_RUN_DIR:-}/explanation"
     verdict::sentence
     requeue::again
     exit "${VERDICT[code]}"
 }
 
 # usage: finish::_explain FILE
-# Prints why a job failed, before its last line: FILE, which the head wrote of the logs, else what the verdict says.
+# Prints why a job failed, before its last line: FILE, which the head wrote from the logs, if the head's verdict is the
+# job's, else the fields of the verdict.
 finish::_explain() {
     [[ ${VERDICT[code]} != 0 ]] || return 0
-    if [[ -s $1 ]] && ownership::is_file "$1"; then
+    if [[ ${RUNDIR_VERDICT_ID:-} == 0 && -s $1 ]] && ownership::is_file "$1"; then
         log::printable "$(< "$1")"
         return 0
     fi
@@ -85,7 +76,7 @@ finish::_explain() {
     finish::_row read docs/faults.md
 }
 
-# usage: finish::_row NAME WORDS
+# usage: finish::_row NAME TEXT
 finish::_row() {
     [[ -z $2 ]] || log::printable "$(printf '%-14s%s' "$1" "${2//$'\n'/ }")"
 }

@@ -37,7 +37,7 @@ launch::run() {
     else
         launch::_print_banner
         srun::run
-        finish::judge
+        finish::choose_verdict
     fi
 }
 

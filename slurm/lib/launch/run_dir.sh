@@ -20,7 +20,7 @@ run_dir::make() {
     run_dir::_require_own_contents
     RUNDIR_READY=yes
     # A directory that the user set may have results of an earlier job.
-    rm -f -- "$VERLJOB_RUN_DIR"/{result.json,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
+    rm -f -- "$VERLJOB_RUN_DIR"/{result.json,phases,explanation,expires,checkpoint} "$VERLJOB_RUN_DIR"/nodes/*/{verdict,bringing}
     rm -rf -- "$VERLJOB_RUN_DIR/.pulls"
     ownership::write "$VERLJOB_OVERRIDES_FILE" printf '%s' "${VERLJOB_OVERRIDES:+$VERLJOB_OVERRIDES$'\n'}"
 }

@@ -7,7 +7,7 @@
 # Sets: CONTAINER_CLIENT, LEASE_CORES, LEASE_LOST, LEASE_SILENCE, LEASE_STALL_S, LEASE_STOPPED, VERLJOB_CONTAINER_BEGAN_MS.
 # Descriptors: 9 the lease, 8 the container's heartbeats.
 
-# A missing heartbeat counts less on a node with more tasks ready to run, as in verl_node/supervision/load.py.
+# A missing heartbeat counts less on a node with more tasks ready to run, as in verl_node/supervision/lease.py.
 readonly LEASE_TASKS_PER_CORE=16
 readonly STALE_TIMEOUT_S=10 # for Slurm's controller to look up a job
 

@@ -129,7 +129,7 @@ node::_replace_launch() {
     [[ $SLURM_NODEID == 0 && -n $ENDING && -n ${VERLJOB_LAUNCH_PID:-} && ! -e /proc/$VERLJOB_LAUNCH_PID ]] || return 0
     verdict::set 143 signal "launch.sh was killed on $HOST" "find the sender of SIGKILL, and check the node's memory"
     IFS=, read -r -a nodes <<< "$VERLJOB_NODELIST_HOSTS"
-    verdict::write_result "$VERLJOB_RUN_DIR/result.json" "$VERLJOB_ATTEMPT" "${nodes[@]}"
+    verdict::write_result "$VERLJOB_RUN_DIR" "$VERLJOB_ATTEMPT" "${nodes[@]}"
 }
 
 # For srun::sweep: cleans up after a killed node.sh.

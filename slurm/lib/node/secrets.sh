@@ -11,26 +11,20 @@ readonly SECRETS_ALWAYS=' HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY SWANLAB_
 readonly SECRETS_NAMED='(TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|API_KEY|ACCESS_KEY)$' SECRETS_IN_URL='://[^/:@]*:[^/@]+@'
 readonly SECRETS_PERHAPS_NAMED='(_PASS|_PWD|_KEY|_PAT|CREDENTIALS?|[Pp][Rr][Oo][Xx][Yy])$'
 
-# What looks like one whoever's it is; verl_node/reporting/masking.py has the same list, and says why it is this one.
-readonly -a SECRETS_PATTERNS=(
-    'hf_[A-Za-z0-9]{30,}'
-    'gh[oprsu]_[A-Za-z0-9]{36,}'
-    'github_pat_[A-Za-z0-9_]{40,}'
-    'glpat-[A-Za-z0-9_-]{20,}'
-    'AKIA[A-Z0-9]{16,}'
-    'sk-[A-Za-z0-9_-]{32,}'
-    '(TOKEN|SECRET|API_KEY|ACCESS_KEY)=[A-Za-z0-9._~+/-]{16,}'
-    'PASS(WORD|WD|PHRASE)=[A-Za-z0-9._~+/!@#$%^&*=:?-]{8,}'
-    '_(PASS|PWD)=[A-Za-z0-9_+!@#$%^&*=:?-][A-Za-z0-9._~+/!@#$%^&*=:?-]{7,}'
-    '(_KEY|_PAT|CREDENTIALS?)=[A-Za-z0-9_+-][A-Za-z0-9._~+/-]{15,}'
-    '[Pp][Rr][Oo][Xx][Yy]=[A-Za-z0-9._~%!$&*+-]*:[A-Za-z0-9._~%!$&*+=-]+@'
-    '://[A-Za-z0-9._~%!$&*+=-]*:[A-Za-z0-9._~%!$&*+=-]+@'
-)
-SECRETS_PATTERN=$(IFS='|' && printf '%s' "${SECRETS_PATTERNS[*]}")
-readonly SECRETS_PATTERN
-readonly SECRETS_WORD='A-Za-z0-9._~+/!@#$%^&*=:?-' # every character that a pattern may take, for [...] and [!...]
-readonly SECRETS_SHORTEST=6 # characters: a shorter value is found in too many words that are no secret
-readonly SECRETS_LONGEST=4096 # bytes: of a longer one some may be left where a text was cut
+# Patterns of secrets, one a line, which verl_node reads too. Sets SECRETS_PATTERN to their alternation.
+secrets::_read_patterns() {
+    local line
+    SECRETS_PATTERN=''
+    while IFS= read -r line; do
+        [[ $line == '' || $line == '#'* ]] || SECRETS_PATTERN+=${SECRETS_PATTERN:+|}$line
+    done < "$VERLJOB_HOME/entrypoints/verl_node/reporting/secret_patterns.txt"
+    readonly SECRETS_PATTERN
+}
+secrets::_read_patterns
+# verl_node/reporting/masking.py has the same three (a test holds them equal).
+readonly SECRETS_WORD='A-Za-z0-9._~+/!@#$%^&*=:?-' # all characters that a pattern can match, for [...] and [!...]
+readonly SECRETS_SHORTEST=6 # characters: a shorter value is part of too many words that are not secret
+readonly SECRETS_LONGEST=4096 # bytes: part of a longer secret may remain where a text was cut
 
 # Sets SECRET_NAMES (VERLJOB_SECRET_NAMES=NAME,NAME adds names).
 secrets::find() {

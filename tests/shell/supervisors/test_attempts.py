@@ -1,4 +1,4 @@
-"""What a training is told, and what becomes of one that hangs: the supervisors are real, the training is a script."""
+"""Hangs, the time limit and signals of a training: the supervisors are real, the training is a script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_hang_has_every_node_write_its_stacks_and_ends_the_job(job: Job) -> No
     assert stacks == ["0-n0", "1-n1"]
 
 
-def test_a_hang_is_reported_and_the_training_left_alone_unless_the_user_says_otherwise(job: Job) -> None:
+def test_a_hang_is_only_reported_by_default(job: Job) -> None:
     steps = "".join(STEP % number for number in (1, 2))
     job.start(FAKE_TRAINING=f"{steps}sleep 8; echo over", VERLJOB_HANG_MARGIN_S="1")
 
@@ -52,14 +52,14 @@ def test_after_slurms_notice_the_job_ends_with_the_next_checkpoint_and_its_metri
     assert '"step": 1' in (job.run_dir / "metrics.jsonl").read_text()
 
 
-def test_a_term_to_the_whole_step_is_no_end_of_the_trainings_own(job: Job) -> None:
+def test_a_term_to_the_whole_step_is_not_the_trainings_own_end(job: Job) -> None:
     job.start(FAKE_TRAINING="(sleep 0.3; kill -TERM $PPID) > /dev/null 2>&1 & kill -TERM $$")
 
     assert job.end(0) == 143
     assert "Ended from outside by SIGTERM" in job.result()["cause"]
 
 
-def test_a_node_that_is_lost_while_training_runs_is_told_from_trainings_own_end(job: Job) -> None:
+def test_a_node_that_is_lost_while_training_runs_is_not_the_trainings_own_end(job: Job) -> None:
     job.start(FAKE_TRAINING="echo trains; exec sleep 300")
     job.until(0, "^trains")
 

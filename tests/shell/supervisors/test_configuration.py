@@ -1,4 +1,4 @@
-"""A wrong configuration ends a job before anything trains; a right one lets it pass and is kept."""
+"""A wrong configuration ends a job before training; a valid one is saved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ray_kwargs: {ray_init: {runtime_env: {}}}
 
 @pytest.fixture
 def trained(job: Job) -> Job:
-    """A job whose trainer is one of Hydra's; it comes as a stand-in, its configuration as it is."""
+    """A job whose trainer uses Hydra; the trainer is a stand-in, its configuration is real."""
     package = job.folder / "site" / "tiny"
     (package / "conf").mkdir(parents=True)
     (package / "train.py").write_text(TRAINER)
@@ -35,7 +35,7 @@ def trained(job: Job) -> Job:
     return job
 
 
-def test_a_slip_ends_every_node_with_65_and_what_was_meant(trained: Job) -> None:
+def test_a_misspelt_key_ends_every_node_with_65_and_a_suggestion(trained: Job) -> None:
     trained.start(VERLJOB_OVERRIDES="trainer.total_epoch=2\ntrainer.save_freq=often")
 
     assert trained.end(0) == 65
@@ -48,7 +48,7 @@ def test_a_slip_ends_every_node_with_65_and_what_was_meant(trained: Job) -> None
     assert "train" not in result["phases"]
 
 
-def test_what_is_right_is_kept_and_trains(trained: Job) -> None:
+def test_a_valid_configuration_is_saved_and_trains(trained: Job) -> None:
     trained.start(FAKE_MODULE="tiny.train", VERLJOB_OVERRIDES="trainer.total_epochs=2")
 
     assert (trained.end(0), trained.end(1)) == (0, 0)

@@ -1,4 +1,4 @@
-"""Nodes that are checked and nothing else, and nodes that are not fit."""
+"""Health check runs, and nodes that fail a check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def doctor(job: Job, *nodes: int, **changes: str) -> None:
     job.start(*nodes, VERLJOB_DOCTOR="quick", VERLJOB_RECIPE="cluster", **changes)
 
 
-def test_a_visit_that_finds_nothing_forms_the_cluster_and_ends_with_0(job: Job) -> None:
+def test_a_health_check_run_without_failures_forms_the_cluster_and_ends_with_0(job: Job) -> None:
     doctor(job)
 
     assert (job.end(0), job.end(1)) == (0, 0)
@@ -33,7 +33,7 @@ def test_a_visit_that_finds_nothing_forms_the_cluster_and_ends_with_0(job: Job) 
     assert (job.folder / "joined-127.0.0.3").exists()  # Ray was there on both
 
 
-def test_what_fails_on_any_node_is_in_the_table_with_its_fix_and_the_flag_that_excludes_it(job: Job) -> None:
+def test_a_failed_check_is_in_the_table_with_its_fix_and_the_flag_that_excludes_the_node(job: Job) -> None:
     doctor(job, 0)
     doctor(job, 1, RAY_DEBUG="legacy", RAY_DEBUG_POST_MORTEM="1", NCCL_IB_HCA="mlx5_9")
 
@@ -81,7 +81,7 @@ def test_a_node_that_fails_its_checks_ends_the_job_before_ray(job: Job) -> None:
     assert "Unset one of them" in job.verdict(0)["fix"]
 
 
-def test_a_check_that_is_none_leaves_a_verdict(job: Job) -> None:
+def test_an_unknown_check_writes_a_verdict(job: Job) -> None:
     job.start(0, VERLJOB_CHECKS="places.nothing=off")
 
     assert job.end(0) == 64
@@ -96,7 +96,7 @@ def test_doctor_with_a_recipe_prepares_and_does_not_train(job: Job) -> None:
     assert job.result()["phases"]["model"] == 0.5
 
 
-def test_a_deep_visit_trains(job: Job) -> None:
+def test_a_deep_health_check_run_trains(job: Job) -> None:
     job.start(VERLJOB_DOCTOR="deep", FAKE_TRAINING="echo trained")
 
     assert job.end(0) == 0

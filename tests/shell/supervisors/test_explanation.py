@@ -1,4 +1,4 @@
-"""The head of a failed training leaves what the logs tell, and in time."""
+"""The head of a failed training explains it from the logs, within a time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def training(job: Job, words: str, code: int) -> str:
     return f"mkdir -p {folder}; echo '{words}' | tee {folder}/node.log; exit {code}"
 
 
-def test_a_failed_training_leaves_the_first_failure_in_the_run_directory(job: Job) -> None:
+def test_a_failed_training_writes_its_first_failure_to_the_run_directory(job: Job) -> None:
     job.start(FAKE_TRAINING=training(job, FAILURE, 3))
 
     assert job.end(0) == 3
@@ -25,7 +25,7 @@ def test_a_failed_training_leaves_the_first_failure_in_the_run_directory(job: Jo
     assert FAILURE in told
 
 
-def test_what_a_log_has_of_a_secret_is_masked(job: Job) -> None:
+def test_a_secret_in_a_log_is_masked(job: Job) -> None:
     secret = "hf_" + "a1" * 16
     named = {"HF_TOKEN": secret, "VERLJOB_SECRET_NAMES": "HF_TOKEN"}
     job.start(FAKE_TRAINING=training(job, f"{FAILURE} {secret}", 3), **named)
@@ -34,15 +34,15 @@ def test_what_a_log_has_of_a_secret_is_masked(job: Job) -> None:
     assert secret not in (job.run_dir / "explanation").read_text()
 
 
-def test_a_training_that_went_well_leaves_none(job: Job) -> None:
+def test_a_successful_training_writes_no_explanation(job: Job) -> None:
     job.start()
 
     assert job.end(0) == 0
     assert not (job.run_dir / "explanation").exists()
 
 
-def test_logs_that_are_never_read_do_not_hold_up_the_end(job: Job, tmp_path: Path) -> None:
-    """A FIFO that nobody writes stands for a file system that does not answer."""
+def test_logs_that_cannot_be_read_do_not_delay_the_end(job: Job, tmp_path: Path) -> None:
+    """A FIFO without a writer stands for a file system that does not answer."""
     folder = job.run_dir / "nodes" / "0-n0"
     config = job.run_dir / "config.json"
     stuck = f"mkdir -p {folder}; echo x > {folder}/node.log; rm -f {config}; mkfifo {config}"

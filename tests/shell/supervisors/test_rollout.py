@@ -38,7 +38,7 @@ if os.environ["SLURM_NODEID"] == os.environ.get("FAKE_LACKS", ""):
 
 @pytest.fixture
 def trained(job: Job) -> Job:
-    """A job whose trainer is one of verl's, in small; on the node FAKE_LACKS the engine misses a package."""
+    """A job with a small trainer in verl's package; on the node FAKE_LACKS the engine misses a package."""
     files = {
         "verl/verl/__init__.py": "",
         "verl/verl/trainer/__init__.py": "",
@@ -74,14 +74,14 @@ def test_a_missing_package_ends_the_job_with_66_and_its_name(trained: Job, node:
     assert trained.left() == []
 
 
-def test_a_rollout_that_is_whole_lets_the_training_end_by_itself(trained: Job) -> None:
+def test_a_complete_rollout_does_not_end_the_training(trained: Job) -> None:
     trained.start(FAKE_MODULE="verl.trainer.tiny")
 
     assert (trained.end(0), trained.end(1)) == (0, 0)
     assert "could not be imported" not in trained.output(0)
 
 
-def test_an_import_that_takes_its_time_holds_nothing_up(trained: Job) -> None:
+def test_a_slow_import_delays_nothing(trained: Job) -> None:
     (trained.folder / "site/vllm/engine.py").write_text("import time\ntime.sleep(60)\n")
     trained.start(FAKE_MODULE="verl.trainer.tiny")
 
@@ -89,7 +89,7 @@ def test_an_import_that_takes_its_time_holds_nothing_up(trained: Job) -> None:
     assert trained.left() == []
 
 
-def test_what_is_no_missing_module_is_said_and_ends_nothing(trained: Job) -> None:
+def test_another_import_error_is_reported_and_ends_nothing(trained: Job) -> None:
     (trained.folder / "site/vllm/engine.py").write_text("raise RuntimeError('no driver')\n")
     trained.start(FAKE_MODULE="verl.trainer.tiny", FAKE_TRAINING="sleep 5")
 

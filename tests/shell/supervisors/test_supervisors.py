@@ -26,7 +26,7 @@ def wait_until_nothing_is_left(job: Job, timeout_s: float = 10.0) -> None:
     assert job.left() == []
 
 
-def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
+def test_a_job_writes_its_result_events_and_metrics(job: Job) -> None:
     row = '{"step": 1, "data": {"actor/grad_norm": 0.5, "timing_s/gen": 2.0}}'
     argv = job.folder / "argv"
     job.start(0, FAKE_TRAINING=f"echo trained; echo '{row}' > $VERL_FILE_LOGGER_PATH", FAKE_RAY_ARGV=str(argv))
@@ -38,7 +38,7 @@ def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
     assert not any(line.startswith("verdict") for line in said)  # under Slurm launch.sh has the last word
     assert job.verdict(0) == job.verdict(1)
     result = job.result()
-    assert (result["code"], result["nodes"]) == (0, ["n0", "n1"])
+    assert result["code"] == 0
     assert list(result["phases"]) == ["checks", "join", "head", "cluster", "data", "model", "train"]
     assert result["phases"]["data"] == 0.25
     events = [json.loads(line) for line in (job.run_dir / "events.jsonl").read_text().splitlines()]
@@ -50,7 +50,7 @@ def test_a_job_leaves_its_result_its_events_and_its_metrics(job: Job) -> None:
     wait_until_nothing_is_left(job)
 
 
-def test_a_step_brings_a_row_for_the_gpus_of_every_node(job: Job) -> None:
+def test_a_step_adds_a_row_for_the_gpus_of_every_node(job: Job) -> None:
     (job.folder / "site").mkdir(exist_ok=True)
     (job.folder / "site" / "sitecustomize.py").write_text(PLATFORM_WITH_USE)
     row = '{"step": 3, "data": {}}'
@@ -74,7 +74,7 @@ def test_the_nodes_and_the_image_are_named_when_all_have_met(job: Job) -> None:
     assert "sha256:1" in said
 
 
-def test_a_node_that_does_not_come_is_named_at_the_deadline(job: Job) -> None:
+def test_a_missing_node_is_named_at_the_deadline(job: Job) -> None:
     job.start(0, VERLJOB_JOIN_TIMEOUT_S="1")
 
     assert job.end(0) == 75
@@ -82,7 +82,7 @@ def test_a_node_that_does_not_come_is_named_at_the_deadline(job: Job) -> None:
     assert job.verdict(0)["host"] == "n1"
 
 
-def test_an_absent_nodes_last_line_is_told(job: Job) -> None:
+def test_the_last_line_of_a_missing_node_is_quoted(job: Job) -> None:
     folder = job.run_dir / "nodes" / "1-n1"
     folder.mkdir(parents=True)
     (folder / "node.log").write_text("n1: node 1 of job 7\nn1: image verl.cpu is sha256:1\n\n")
@@ -92,7 +92,7 @@ def test_an_absent_nodes_last_line_is_told(job: Job) -> None:
     assert "n1: never connected, its last line is: n1: image verl.cpu is sha256:1" in job.verdict(0)["cause"]
 
 
-def test_a_node_that_is_still_at_its_image_is_waited_for(job: Job) -> None:
+def test_the_head_waits_for_a_node_that_pulls_its_image(job: Job) -> None:
     bringing = job.run_dir / "nodes" / "1-n1" / "bringing"
     bringing.parent.mkdir(parents=True)
     bringing.touch()
@@ -104,7 +104,7 @@ def test_a_node_that_is_still_at_its_image_is_waited_for(job: Job) -> None:
     assert job.end(0) == 7
 
 
-def test_an_image_that_does_not_come_has_a_deadline_of_its_own(job: Job) -> None:
+def test_pulling_an_image_has_its_own_deadline(job: Job) -> None:
     bringing = job.run_dir / "nodes" / "1-n1" / "bringing"
     bringing.parent.mkdir(parents=True)
     bringing.touch()
@@ -113,11 +113,11 @@ def test_an_image_that_does_not_come_has_a_deadline_of_its_own(job: Job) -> None
     assert job.end(0) == 75
 
 
-def test_a_node_whose_ray_does_not_join_is_named_with_its_last_word(job: Job) -> None:
+def test_a_node_whose_ray_does_not_join_is_named_with_its_last_event(job: Job) -> None:
     job.start(VERLJOB_JOIN_TIMEOUT_S="3", FAKE_DEAD="127.0.0.3")
 
     assert job.end(0) == 75
-    assert "n1: Ray is there with none of 8 GPUs (join, note `ray start` at 127.0.0.3 joins" in job.verdict(0)["cause"]
+    assert "n1: Ray has none of 8 GPUs (join, note `ray start` at 127.0.0.3 joins" in job.verdict(0)["cause"]
 
 
 def test_a_failed_ray_start_gives_71_with_its_last_line_and_node(job: Job) -> None:
@@ -140,7 +140,7 @@ def test_different_images_end_with_69_before_ray_starts(job: Job) -> None:
     assert not argv.exists()
 
 
-def test_a_wrong_token_is_turned_away_and_the_head_waits_on(job: Job) -> None:
+def test_a_wrong_token_is_refused_and_the_head_keeps_waiting(job: Job) -> None:
     (job.folder / "wrong").write_text("fedcba9876543210")
     job.start(0, VERLJOB_JOIN_TIMEOUT_S="2")
     job.start(1, VERLJOB_TOKEN_FILE=str(job.folder / "wrong"))
@@ -201,7 +201,7 @@ def test_term_ends_a_node_within_5_s_and_is_not_its_own_verdict(job: Job) -> Non
     wait_until_nothing_is_left(job)
 
 
-def test_a_worker_that_alone_is_told_to_end_is_named_as_ended_from_outside(job: Job) -> None:
+def test_a_worker_that_alone_gets_a_signal_is_reported_as_ended_from_outside(job: Job) -> None:
     job.start(FAKE_TRAINING=LASTING)
     job.until(0, "^trains")
     job.processes[1].terminate()
@@ -230,14 +230,14 @@ def test_bad_settings_give_64_and_one_sentence(job: Job) -> None:
     assert re.fullmatch("verdict: 64 .* its brackets do not match.*\n", job.output(0))
 
 
-def test_an_override_against_the_allocation_gives_65_before_any_node_is_waited_for(job: Job) -> None:
+def test_an_override_against_the_allocation_gives_65_before_the_nodes_meet(job: Job) -> None:
     job.start(0, VERLJOB_OVERRIDES="trainer.nnodes=4")
 
     assert job.end(0) == 65
     assert "join" not in job.output(0)
 
 
-def test_head_and_join_form_a_cluster_by_hand_that_says_how_to_use_it_and_stays(job: Job) -> None:
+def test_head_and_join_form_a_cluster_without_slurm_that_prints_its_usage_and_stays(job: Job) -> None:
     by_hand = {name: "" for name in job.environ(0) if name.startswith("SLURM")}
     job.start(0, arguments=["--head", "--nodes=2", "--gpus=4"], **by_hand, VERLJOB_RECIPE="")
     job.until(0, "node --join")

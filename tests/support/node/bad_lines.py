@@ -15,11 +15,13 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from verl_node.control.authentication import prove
-from verl_node.control.channel import STRANGER_LIMIT, Channel
+from verl_node.control import messages
+from verl_node.control.authentication import authenticate
+from verl_node.control.channel import UNAUTHENTICATED_LIMIT, Channel
+from verl_node.control.messages import PROTOCOL, Step
 from verl_node.supervision import heartbeat
 
-from tests.support.node.channel_rig import TOKEN, Head, hello, join, soon
+from tests.support.node.channel_rig import TOKEN, Head, identity, join, row, soon
 
 VALUES: list[Any] = [
     *(None, True, False, 0, -1, 10**400, 1e308, "", "x", "a" * 63, "a" * 64, "A" * 64, "a" * 65, "é" * 64, "\ud800"),
@@ -27,7 +29,7 @@ VALUES: list[Any] = [
     *(float("nan"), float("inf"), "a" * 3000),
 ]
 LONG = b"x" * (2 << 20)
-KINDS = ["challenge", "answer", "hello", "resume", "welcome", "refused", "beat", "end", "failed", "prepare", "", "kind"]
+KINDS = [*messages.KINDS, "beat", "end", "", "kind"]
 
 
 def lines() -> list[bytes]:
@@ -64,20 +66,23 @@ def lines() -> list[bytes]:
     return [*protocols, *bare, *(body + b"\n" for body in bare), *framed]
 
 
-def messages() -> list[Any]:
+def greetings() -> list[Any]:
     """Return messages of an authenticated peer in place of a hello."""
-    greeting = {"kind": "hello", **hello(2)}
+    node = vars(identity(2))
     wrong: list[Any] = [None, True, 1.5, [], {}, "x"]
     fits = {"node_id": int, "gpus": int, "cpus": int}
-    fields = [name for name in greeting if name != "kind"]
+    identities = [
+        *({**node, name: value} for name in node for value in wrong if type(value) is not fits.get(name, str)),
+        *({key: value for key, value in node.items() if key != name} for name in ("node_id", "host", "gpus", "ray")),
+        *({**node, "node_id": number} for number in (-1, 0, 1, 3, 10**30)),
+        {**node, "colour": "x"},
+        *wrong,
+    ]
     return [
-        *({**greeting, name: value} for name in fields for value in wrong if type(value) is not fits.get(name, str)),
-        *(
-            {key: value for key, value in greeting.items() if key != name}
-            for name in ("node_id", "host", "gpus", "ray")
-        ),
-        *({**greeting, "node_id": number} for number in (-1, 0, 1, 3, 10**30)),
-        {**greeting, "colour": "x"},
+        *({"kind": "hello", "protocol": PROTOCOL, "identity": identity} for identity in identities),
+        *({"kind": "hello", "protocol": version, "identity": node} for version in (*wrong, PROTOCOL - 1, PROTOCOL + 1)),
+        {"kind": "hello", "protocol": PROTOCOL, "identity": node, "colour": "x"},
+        {"kind": "hello", **node},  # of version 2
         *({"kind": kind} for kind in KINDS),
         *({"kind": value} for value in wrong),
         *({"kind": "resume", "node_id": value, "attempt": 1, "session": "x", "received": 0} for value in wrong),
@@ -109,11 +114,11 @@ async def send_long(port: int) -> None:
 
 async def send_authenticated(port: int, message: Any) -> Any:
     """Authenticate, send a message, and return the answer."""
-    channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=STRANGER_LIMIT), 60)
-    await prove(channel, TOKEN, head=False)
-    channel.send(message)
+    channel = Channel(*await asyncio.open_connection("127.0.0.1", port, limit=UNAUTHENTICATED_LIMIT), 60)
+    await authenticate(channel, TOKEN, head=False)
+    channel.send(json.dumps(message).encode())
     answer = await asyncio.wait_for(channel.receive(), 10)
-    channel.drop()
+    channel.abort()
     return answer
 
 
@@ -135,26 +140,26 @@ async def run() -> dict[str, Any]:
                 reply = await send(head.port, data)
                 if b"welcome" in reply or reply.count(b'"answer"'):
                     answered.append(repr(data[:80]))
-            session.send("row", row=number)
-            head.peers.tell("step", step=number)
-        for message in messages():
+            session.send(row(number))
+            head.server.broadcast(Step(number))
+        for message in greetings():
             answer = await send_authenticated(head.port, message)
             if answer is None or answer["kind"] != "refused":
                 answered.append(repr(message))
         # A hundred at once with 2 MB each and no end of line: the head keeps none of it.
         await asyncio.gather(*(send_long(head.port) for _ in range(100)))
-        orders = [(await session.receive() or {})["step"] for _ in range(2)]
+        orders = [await session.receive() for _ in range(2)]
         await soon(lambda: len(head.rows) == 2)
         await soon(lambda: descriptors() == before)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
         seen = {
             "lines": len(lines()),
-            "proved": len(messages()),
+            "proved": len(greetings()),
             "descriptors": [before, descriptors()],
             "beats": len(heartbeat._beats) - 1,  # without that of the worker's session
-            "orders": orders,
+            "orders": [order.step for order in orders if isinstance(order, Step)],
             "rows": head.rows,
-            "notes": len(head.said("turned away")),
+            "notes": len(head.logged("turned away")),
             "grown_mib": grown / 1024,
             "answered": [*answered, *mistakes],
         }

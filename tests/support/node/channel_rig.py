@@ -10,9 +10,12 @@ from contextlib import closing
 from typing import Any
 
 from verl_node.control import client
+from verl_node.control.messages import MetricsRow, WorkerEvent
 from verl_node.control.peers import Peer
-from verl_node.control.server import Peers
+from verl_node.control.server import ControlServer
 from verl_node.control.session import Session
+from verl_node.reporting.events import Event
+from verl_node.settings.identity import Identity
 from verl_node.supervision.waiting import Deadline, until
 
 TOKEN = b"0123456789abcdef"
@@ -25,37 +28,42 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def hello(number: int = 1) -> dict[str, Any]:
+def identity(number: int = 1) -> Identity:
     texts = dict.fromkeys(("image_digest", "python", "ray", "verl", "verl_commit", "address"), "")
-    return {"node_id": number, "host": f"n{number}", "gpus": 8, "cpus": 32, **texts}
+    return Identity(node_id=number, host=f"n{number}", gpus=8, cpus=32, **texts)
 
 
-def event(message: str) -> dict[str, Any]:
-    return {"host": "n1", "phase": "train", "event": "note", "message": message}
+def event(message: str) -> WorkerEvent:
+    return WorkerEvent(Event(1.5, "n1", "train", "note", message))
+
+
+def row(step: Any) -> MetricsRow:
+    return MetricsRow({"step": step})
 
 
 class Head:
     """A listening head of ``nodes`` nodes, which records events and rows."""
 
     def __init__(self, silence_s: float = 2.0, token: bytes = TOKEN, nodes: int = 3) -> None:
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.rows: list[Any] = []
-        self.peers = Peers([f"n{number}" for number in range(nodes)], nodes, token, self.events.append, silence_s)
-        self.peers.take_row = self.rows.append
+        hosts = [f"n{number}" for number in range(nodes)]
+        self.server = ControlServer(hosts, nodes, token, self.events.append, silence_s)
+        self.server.on_row = lambda row: self.rows.append(row["step"])
         self.port: int = free_port()
 
     async def __aenter__(self) -> Head:
-        await self.peers.listen(self.port)
+        await self.server.listen(self.port)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for peer in self.peers.workers.peers():
+        for peer in self.server.workers.peers():
             await peer.session.close(0)
         for _ in range(5):  # asyncio never closes connections that it accepted just before the server closed
-            await soon(lambda: not self.peers._strangers._here)
+            await soon(lambda: not self.server._unauthenticated._connections)
             await asyncio.sleep(0.02)
-        if self.peers._server is not None:
-            self.peers._server.close()
+        if self.server._server is not None:
+            self.server._server.close()
         await asyncio.sleep(0.05)
 
     @classmethod
@@ -67,26 +75,25 @@ class Head:
             pass
 
     def peer(self, number: int = 1) -> Peer:
-        return next(peer for peer in self.peers.workers.peers() if peer.identity.node_id == number)
+        return next(peer for peer in self.server.workers.peers() if peer.identity.node_id == number)
 
-    def said(self, text: str) -> list[str]:
+    def logged(self, text: str) -> list[str]:
         """Return the messages of events that contain ``text``."""
-        return [event["message"] for event in self.events if text in event["message"]]
+        return [event.message for event in self.events if text in event.message]
 
 
 async def join(
     port: int, silence_s: float = 2.0, *, token: bytes = TOKEN, number: int = 1, timeout_s: float = 10.0
 ) -> Session:
-    session, _ = await client.connect(
+    return await client.connect(
         "127.0.0.1",
         port,
         own_address="",
         token=token,
-        hello=hello(number),
+        identity=identity(number),
         deadline=Deadline(timeout_s),
         silence_s=silence_s,
     )
-    return session
 
 
 class Way:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -123,7 +122,10 @@ class Job:
         return dict(line.split("=", 1) for line in text.splitlines())
 
     def result(self) -> dict[str, Any]:
-        return dict(json.loads((self.run_dir / "result.json").read_text()))
+        """Return what the head left for launch.sh's result.json."""
+        phases = [line.split("=") for line in (self.run_dir / "phases").read_text().splitlines()]
+        verdict = self.verdict(0)
+        return {**verdict, "code": int(verdict["code"]), "phases": {name: float(seconds) for name, seconds in phases}}
 
     def left(self) -> list[str]:
         """Return the running processes of this job; zombies are not included."""

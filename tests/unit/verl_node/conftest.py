@@ -1,4 +1,4 @@
-"""verl's own configuration files, taken from the wheels on PyPI: none of verl's code is in this repository."""
+"""verl's configuration files from its wheels on PyPI: this repository has none of verl's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""entrypoint.sh as a container starts it, with a python3 that tells how it was called."""
+"""entrypoint.sh as a container starts it, with a python3 that prints its arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENTRYPOINT = ENTRYPOINTS / "entrypoint.sh"
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """An environment whose python3 finds no verl_node on its own, and prints its words and PYTHONPATH."""
+    """An environment whose python3 does not find verl_node, and prints its arguments and PYTHONPATH."""
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\n[ "$1" != -c ] || exit 1\necho "$@ from $PYTHONPATH with ${HF_TOKEN:-none}"\n')
     python.chmod(0o755)
@@ -29,19 +29,19 @@ def enter(environ: dict[str, str], *words: str) -> str:
     return ended.stdout
 
 
-def test_node_is_verl_node_with_its_flags_and_the_secrets(environ: dict[str, str]) -> None:
+def test_node_runs_verl_node_with_its_flags_and_the_secrets(environ: dict[str, str]) -> None:
     said = enter(environ, "node", "--head", "--nodes", "2")
 
     assert said == f"-m verl_node --head --nodes 2 from {ENTRYPOINT.parent} with hf_a=b c\n"
 
 
-def test_python_is_not_asked_for_packages_that_pythonpath_names(environ: dict[str, str], tmp_path: Path) -> None:
+def test_python_is_not_started_if_pythonpath_has_the_packages(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "python3").write_text('#!/bin/sh\necho "$1 from $PYTHONPATH"\n')
 
     assert enter({**environ, "PYTHONPATH": f"/a:{ENTRYPOINT.parent}"}, "node") == f"-m from /a:{ENTRYPOINT.parent}\n"
 
 
-def test_anything_else_is_run_as_it_stands(environ: dict[str, str]) -> None:
+def test_any_other_command_runs_unchanged(environ: dict[str, str]) -> None:
     assert enter(environ, "printf", "%s|", "a b", "c") == "a b|c|"
 
 
@@ -66,13 +66,15 @@ def test_an_account_without_a_home_gets_one(environ: dict[str, str], tmp_path: P
     assert Path(said, "x").exists()
 
 
-def test_where_no_home_can_be_made_that_is_said(environ: dict[str, str]) -> None:
+def test_a_home_that_cannot_be_created_is_reported(environ: dict[str, str]) -> None:
     homeless = {**environ, "HOME": "/nowhere", "TMPDIR": "/nowhere"}
     ended = subprocess.run([ENTRYPOINT, "true"], env=homeless, capture_output=True, text=True, check=False)
 
     assert ended.returncode == 0
-    assert ended.stderr.endswith("no folder for HOME can be made in /nowhere; give the container one: --tmpfs /tmp\n")
+    assert ended.stderr.endswith(
+        "no folder for HOME can be created in /nowhere; start the container with --tmpfs /tmp\n"
+    )
 
 
-def test_outside_of_an_image_nobody_becomes_another(environ: dict[str, str]) -> None:
+def test_outside_of_an_image_the_account_stays(environ: dict[str, str]) -> None:
     assert enter({**environ, "VERLJOB_RUN_AS": "12345"}, "id", "-u") == f"{os.getuid()}\n"

@@ -38,7 +38,7 @@ def test_error_is_the_last_line_and_gives_the_exit_code(tmp_path: Path) -> None:
 
 def test_missing_data_file_of_the_user_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare.main(["--data-dir", str(tmp_path), "--file", str(tmp_path / "mine.parquet")]) == 66
-    assert "mine.parquet is not on this node" in reports(capsys.readouterr().out)[-1]["cause"]
+    assert "mine.parquet does not exist on this node" in reports(capsys.readouterr().out)[-1]["cause"]
 
 
 def test_supervisors_modules_import_neither_torch_nor_ray() -> None:

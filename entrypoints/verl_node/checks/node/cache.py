@@ -80,7 +80,7 @@ def cache_is_kept(settings: Settings, gpus: int) -> Result:
     """HF_HOME is on a disk that outlives the container."""
     folder = home(settings)
     target, kind = _mount(folder)
-    if (kind in _MEMORY or (kind == "overlay" and target == "/")) and not settings.by_hand:
+    if (kind in _MEMORY or (kind == "overlay" and target == "/")) and not settings.standalone:
         return Result(
             "warn",
             f"HF_HOME {folder} is on {kind} ({target}), which is lost with the container or at a reboot.",

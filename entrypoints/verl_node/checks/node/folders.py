@@ -49,7 +49,7 @@ def _writable(folder: Path, fix: str) -> Result:
 def run_directory_is_shared(settings: Settings, gpus: int) -> Result:
     """A worker sees launch.sh's files in the run directory, so all nodes share checkpoints."""
     folder = settings.run_dir
-    if folder is None or not settings.joins or settings.by_hand or (folder / "overrides").exists():
+    if folder is None or not settings.joins or settings.standalone or (folder / "overrides").exists():
         return OK
     return Result(
         "warn",

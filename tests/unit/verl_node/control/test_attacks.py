@@ -1,4 +1,4 @@
-"""What another account of a node, without the token, can do to the control channel: make it late, and nothing else."""
+"""Attacks on the control channel by an account without the token: they can delay it, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 from verl_node.control import client
+from verl_node.control.messages import Message, Prepare, Step
 from verl_node.control.session import Session
 from verl_node.errors import BadSettings, PermissionMissing
 from verl_node.network import address
 from verl_node.supervision import heartbeat
 
 from tests.support.node.channel_attacker import NOBODY
-from tests.support.node.channel_rig import Head, Way, free_port, join, soon
+from tests.support.node.channel_rig import Head, Way, free_port, join, row, soon
 from tests.support.paths import CHECKOUT, ENTRYPOINTS, SUPPORT
 
 BEAT_S = 0.05
@@ -31,7 +32,7 @@ AUTHENTICATION = "failed authentication"
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
-    monkeypatch.setattr(client, "_OPEN_AGAIN_S", 0.5)
+    monkeypatch.setattr(client, "_REOPEN_S", 0.5)
     monkeypatch.setattr(client, "_RESUME_S", 0.5)
 
 
@@ -42,7 +43,7 @@ def beating() -> None:
 
 @contextmanager
 def attacker(what: str, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Another account's process, as soon as it says that it is about its work."""
+    """A process of another account, once it has started its attack."""
     argv = [sys.executable, str(SUPPORT / "node" / "channel_attacker.py"), what, str(port)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -53,14 +54,14 @@ def attacker(what: str, port: int) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def order(session: Session) -> dict[str, Any]:
+async def order(session: Session) -> Message:
     message = await asyncio.wait_for(session.receive(), 10)
-    assert message is not None, session.end
+    assert message is not None, session.end_reason
     return message
 
 
-def test_one_who_relays_the_proof_cannot_change_an_order() -> None:
-    async def story() -> None:
+def test_a_relay_of_the_authentication_cannot_change_an_order() -> None:
+    async def scenario() -> None:
         head = Head(10.0)
         with attacker("relay", head.port) as other:
             assert other.stdout is not None
@@ -68,16 +69,16 @@ def test_one_who_relays_the_proof_cannot_change_an_order() -> None:
             assert "has a worker" in await asyncio.to_thread(other.stdout.readline)
             async with head:
                 session = await joining  # through the attacker, who has no key for what follows
-                head.peers.tell("step", step=1)
-                head.peers.tell("prepare", argv=["/bin/true"])
-                assert await order(session) == {"kind": "step", "step": 1}
-                assert await order(session) == {"kind": "prepare", "argv": ["/bin/true"]}
+                head.server.broadcast(Step(1))
+                head.server.broadcast(Prepare(["/bin/true"], []))
+                assert await order(session) == Step(1)
+                assert await order(session) == Prepare(["/bin/true"], [])
                 assert "changed an order" in await asyncio.to_thread(other.stdout.readline)
-                await soon(lambda: bool(head.said("control connection is back")))
-                assert session.end == ""
+                await soon(lambda: bool(head.logged("control connection is back")))
+                assert session.end_reason == ""
                 await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def changed(line: bytes) -> list[bytes]:
@@ -111,29 +112,29 @@ class Moved:
 
 
 def invented(line: bytes) -> list[bytes]:
-    return [line, line.partition(b" ")[0] + b' {"number": 99, "message": {"kind": "end"}}\n']
+    return [line, line.partition(b" ")[0] + b' {"number": 99, "message": {"kind": "job-ended"}}\n']
 
 
 @pytest.mark.parametrize("change", [changed, doubled, left_out, without_mac, Moved(), invented])
-def test_what_is_done_to_a_line_on_the_way_ends_its_connection_and_no_message_is_another(change: Any) -> None:
+def test_a_line_that_was_tampered_with_ends_its_connection_and_changes_no_message(change: Any) -> None:
     notes: list[str] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             session = await join(way.port, 10.0)
             session._note = notes.append
             way.to_worker = change
             for number in range(12):
-                head.peers.tell("step", step=number)
+                head.server.broadcast(Step(number))
             await soon(lambda: AUTHENTICATION in " ".join(notes))
             way.to_worker = lambda line: [line]
-            assert [(await order(session))["step"] for _ in range(12)] == list(range(12))
+            assert [await order(session) for _ in range(12)] == [Step(number) for number in range(12)]
             await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_connection() -> None:
+def test_lines_of_the_other_direction_or_of_an_earlier_connection_are_refused() -> None:
     notes: list[str] = []
     seen: list[bytes] = []
 
@@ -141,32 +142,32 @@ def test_lines_are_taken_neither_from_the_other_direction_nor_from_an_earlier_co
         seen.append(line)
         return [line]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             way.to_head = keep
             session = await join(way.port, 10.0)
             session._note = notes.append
-            session.send("row", row=1)
+            session.send(row(1))
             await soon(lambda: head.rows == [1])
             for reflected in (True, False):
                 notes.clear()
-                old = [line for line in seen if b'"row"' in line]
+                old = [line for line in seen if b'"metrics-row"' in line]
                 if reflected:
                     way.to_worker = lambda line, old=old: [*old, line]  # type: ignore[misc]
                 else:
                     way.cut()
                     way.to_head = lambda line, old=old: [line, *old] if b'"resume"' in line else [line]  # type: ignore[misc]
-                await soon(lambda: AUTHENTICATION in " ".join([*notes, *head.said(AUTHENTICATION)]))
+                await soon(lambda: AUTHENTICATION in " ".join([*notes, *head.logged(AUTHENTICATION)]))
                 way.to_worker = way.to_head = lambda line: [line]
                 await soon(lambda: session._channel is not None)
-            session.send("row", row=2)
+            session.send(row(2))
             await soon(lambda: head.rows == [1, 2])
             await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_a_worker_does_not_take_its_own_line_for_the_heads() -> None:
+def test_a_worker_refuses_its_own_line_as_the_heads() -> None:
     to_head: list[bytes] = []
     to_worker: list[bytes] = []
 
@@ -178,13 +179,13 @@ def test_a_worker_does_not_take_its_own_line_for_the_heads() -> None:
         to_worker.append(line)
         return [to_head[1] if len(to_worker) == 3 else line]  # after challenge and answer: hello as the welcome
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             way.to_head, way.to_worker = keep, send_back
             with pytest.raises(PermissionMissing, match="closed the connection after our hello"):
                 await join(way.port, 10.0)
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_a_replayed_connection_is_refused() -> None:
@@ -194,7 +195,7 @@ def test_a_replayed_connection_is_refused() -> None:
         seen.append(line)
         return [line]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head, Way(head.port) as way:
             session = await join(way.port, 10.0)
             way.to_head = keep
@@ -205,27 +206,27 @@ def test_a_replayed_connection_is_refused() -> None:
             writer.write(b"".join(seen))
             said = await reader.read()
             assert b"Its token is not ours" in said
-            assert session.end == ""
+            assert session.end_reason == ""
             writer.close()
             await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_who_has_taken_the_control_port_is_named() -> None:
+def test_the_account_that_listens_on_the_control_port_is_named() -> None:
     port = free_port()
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(BadSettings, match=r"control port .* cannot be used: .*in use.*") as refused:
             await Head.listening_on(port)
         uid = NOBODY if os.geteuid() == 0 else os.geteuid()
         assert f"(uid {uid}) listens on it." in refused.value.cause
 
     with attacker("squat", port):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
-def test_who_listens_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
+def test_the_listening_account_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
     row = "   0: {} 00000000:0000 {} 00000000:00000000 00:00000000 00000000  {}        0 5 1 0 100 0 0 10 0\n"
@@ -237,8 +238,8 @@ def test_who_listens_is_read_from_the_kernels_tables(tmp_path: Path) -> None:
     assert address.listener(6379, tmp_path / "none") == ""
 
 
-def test_a_squatter_who_answers_is_no_head_and_learns_nothing_of_use() -> None:
-    async def story() -> None:
+def test_a_squatter_on_the_heads_port_cannot_authenticate_or_replay_the_answer() -> None:
+    async def scenario() -> None:
         async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b' {"kind": "challenge", "challenge": "' + b"a" * 64 + b'"}\n')
             answer = json.loads(await reader.readline())
@@ -252,29 +253,29 @@ def test_a_squatter_who_answers_is_no_head_and_learns_nothing_of_use() -> None:
         server.close()
         await asyncio.sleep(0.05)
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 @pytest.mark.parametrize("what", ["flood", "hold"])
-def test_a_worker_gets_in_while_another_account_takes_all_connections(what: str) -> None:
-    async def story() -> None:
+def test_a_worker_connects_while_another_account_uses_all_connections(what: str) -> None:
+    async def scenario() -> None:
         async with Head(10.0) as head:
-            strangers = head.peers._strangers
+            strangers = head.server._unauthenticated
             sessions = []
             with attacker(what, head.port):
-                await soon(lambda: what == "flood" or len(strangers._here) == strangers._most)
+                await soon(lambda: what == "flood" or len(strangers._connections) == strangers._limit)
                 for number in (1, 2):
                     sessions.append(await join(head.port, 10.0, number=number, timeout_s=60))
-                    head.peers.tell("step", step=number)
-                    assert (await order(sessions[-1]))["step"] == number
-                assert len(strangers._here) <= strangers._most
+                    head.server.broadcast(Step(number))
+                    assert await order(sessions[-1]) == Step(number)
+                assert len(strangers._connections) <= strangers._limit
                 # as many are closing, and asyncio accepts 8 on each of two sockets before it counts one
-                assert len(os.listdir("/proc/self/fd")) < 2 * strangers._most + 64
-                assert len(head.said("turned away")) <= 1
+                assert len(os.listdir("/proc/self/fd")) < 2 * strangers._limit + 64
+                assert len(head.logged("turned away")) <= 1
             for session in sessions:
                 await session.close()
 
-    asyncio.run(asyncio.wait_for(story(), 90))
+    asyncio.run(asyncio.wait_for(scenario(), 90))
 
 
 def interpreters() -> list[str]:
@@ -293,7 +294,7 @@ def interpreters() -> list[str]:
 
 
 @pytest.mark.parametrize("python", interpreters())
-def test_no_line_of_a_stranger_costs_a_descriptor_memory_or_the_log(python: str) -> None:
+def test_no_unauthenticated_line_costs_a_descriptor_memory_or_log_lines(python: str) -> None:
     environ = {"PYTHONPATH": f"{ENTRYPOINTS}:{CHECKOUT}"}
     argv = [python, "-W", "error", str(SUPPORT / "node" / "bad_lines.py")]
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=120, check=False)

@@ -11,7 +11,7 @@ import pytest
 from verl_node.explain import explain, outcome
 from verl_node.explain.logs import lines, sources, tracebacks
 from verl_node.explain.logs.sources import NothingToRead
-from verl_node.reporting.verdict import default_class
+from verl_node.reporting.verdict import Verdict, default_class
 
 from tests.support.paths import CHECKOUT
 
@@ -430,6 +430,25 @@ def test_class_of_a_verdict_defaults_to_code_and_stage(given: dict[str, str], ex
 
     assert found
     assert found.kind == expected
+
+
+def test_verdict_of_the_head_counts_without_result_json(tmp_path: Path) -> None:
+    verdict = Verdict(75, "self", "join", "n2", "n2 never connected.", "Requeue.", "memory")
+    log(tmp_path, verdict.text(), "nodes/0-n1/verdict")
+    log(tmp_path, "", "nodes/1-n2/verdict")
+
+    found = outcome.find_verdict([tmp_path], [])
+
+    assert found
+    assert (found.code, found.host, found.kind, found.cause) == (75, "n2", "memory", "n2 never connected.")
+    assert found.file == str(tmp_path / "nodes" / "0-n1" / "verdict")
+
+
+@pytest.mark.parametrize("text", ["", "code=\n", "code=x\nstage=join\n", "stage=join\n"])
+def test_verdict_file_without_a_code_is_no_verdict(text: str, tmp_path: Path) -> None:
+    log(tmp_path, text, "nodes/0-n1/verdict")
+
+    assert outcome.find_verdict([tmp_path], []) is None
 
 
 def test_last_line_matches_the_format_of_launch_sh() -> None:

@@ -1,4 +1,4 @@
-"""The head says where the dashboard is and who may use the cluster, and never what is not so."""
+"""The banner names the dashboard and warns about a cluster without authentication."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Said = Callable[..., str]
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Said:
-    """What a cluster by hand says, given its Ray and variables; VERLJOB_TOKEN_FILE is that of a token."""
+    """The output of a cluster without Slurm, by Ray version and variables; VERLJOB_TOKEN_FILE exists."""
     (tmp_path / "token").write_text("f" * 64)
 
     def say(ray: str, **environ: str) -> str:
         given = {"VERLJOB_HEAD_PORTS": "32000,32001,32002", "VERLJOB_TOKEN_FILE": str(tmp_path / "token"), **environ}
         settings = Settings.from_env(given)
         nodes = [Identity(0, "n1", 8, 28, "sha256:1", "3.12.3", ray, "0.9.1", "", "10.0.0.1")]
-        banner.first_lines(settings, nodes)
-        banner.how_to_use(settings, nodes)
+        banner.print_cluster(settings, nodes)
+        banner.print_usage(settings, nodes)
         return capsys.readouterr().out
 
     return say
@@ -40,18 +40,18 @@ def test_with_tokens_the_dashboard_is_on_the_loopback_and_nothing_warns(said: Sa
 @pytest.mark.parametrize(
     ("ray", "environ", "words"),
     [
-        ("2.44.1", {}, "Ray 2.44.1 knows no tokens, so whoever reaches the ports of these nodes"),
-        ("2.44.1", {"VERLJOB_DASHBOARD": "1"}, "the dashboard is on all the same"),
-        ("2.60.0", {"VERLJOB_TOKEN_FILE": ""}, "there is no VERLJOB_TOKEN_FILE"),
+        ("2.44.1", {}, "Ray 2.44.1 has no tokens, so every account that reaches the ports of these nodes"),
+        ("2.44.1", {"VERLJOB_DASHBOARD": "1"}, "the dashboard is on nevertheless"),
+        ("2.60.0", {"VERLJOB_TOKEN_FILE": ""}, "VERLJOB_TOKEN_FILE is not set"),
     ],
 )
-def test_a_cluster_that_anybody_can_use_warns_once(said: Said, ray: str, environ: dict[str, str], words: str) -> None:
+def test_a_cluster_without_authentication_warns_once(said: Said, ray: str, environ: dict[str, str], words: str) -> None:
     (warning,) = [line for line in said(ray, **environ).splitlines() if line.startswith("warning")]
 
     assert words in warning
 
 
-def test_where_the_dashboard_is_off_no_line_leads_there(said: Said) -> None:
+def test_no_line_mentions_a_dashboard_that_is_off(said: Said) -> None:
     output = said("2.44.1")
 
     assert "dashboard   off" in output

@@ -1,4 +1,4 @@
-"""One of Ray's two debuggers, or none: what each process gets for it, and where it listens."""
+"""Variables, flags and ports of Ray's two debuggers."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from types import SimpleNamespace
 
 import pytest
 from verl_node.errors import BadSettings
-from verl_node.ray_node import debugging, flags, worker_setup
+from verl_node.ray_node import environment, flags, worker_setup
 from verl_node.settings.parsing import DISTRIBUTED, LEGACY, NO_DEBUGGER
 from verl_node.settings.ports import DEBUGGERS, HeadPorts, NodePorts
 from verl_node.settings.settings import Settings
 from verl_node.supervision.hang import OFF, REPORT
 
 HEAD = HeadPorts(30001, 30002, 30003)
-PORTS = NodePorts.deal(21000, 21511, HEAD, debuggers=DEBUGGERS)
+PORTS = NodePorts.divide(21000, 21511, HEAD, debuggers=DEBUGGERS)
 
 
-def test_the_debuggers_ports_are_the_end_of_the_block_and_no_workers() -> None:
+def test_the_debuggers_ports_are_the_end_of_the_block() -> None:
     assert PORTS.debuggers == (21496, 21511)
     assert PORTS.workers_last == 21495
-    assert NodePorts.deal(21000, 21511, HEAD).debuggers is None
-    assert NodePorts.deal(21000, 21511, HEAD).workers_last == 21511
+    assert NodePorts.divide(21000, 21511, HEAD).debuggers is None
+    assert NodePorts.divide(21000, 21511, HEAD).workers_last == 21511
 
 
-def test_the_distributed_debugger_is_set_up_without_a_flag_of_the_old_one() -> None:
-    set_up = debugging.environment(DISTRIBUTED, PORTS)
+def test_the_distributed_debugger_needs_no_flag_of_the_old_one() -> None:
+    set_up = environment.debugger(DISTRIBUTED, PORTS)
     assert set_up == {"RAY_DEBUG": "1", "RAY_DEBUG_POST_MORTEM": "1", "VERLJOB_DEBUG_PORTS": "21496-21511"}
-    assert debugging.ray_flags(DISTRIBUTED) == []
+    assert flags._debugger(DISTRIBUTED) == []
 
 
-def test_the_old_one_is_set_up_without_the_new_ones_post_mortem() -> None:
-    set_up = debugging.environment(LEGACY, PORTS)
+def test_the_old_debugger_turns_post_mortem_of_the_new_one_off() -> None:
+    set_up = environment.debugger(LEGACY, PORTS)
     assert (set_up["RAY_DEBUG"], set_up["RAY_DEBUG_POST_MORTEM"]) == ("legacy", "0")
-    assert debugging.ray_flags(LEGACY) == ["--ray-debugger-external"]
+    assert flags._debugger(LEGACY) == ["--ray-debugger-external"]
     share = flags.Share(4, 0, None, None)
     argv = flags.worker_argv(
         "10.0.0.1:6379",
@@ -49,26 +49,26 @@ def test_the_old_one_is_set_up_without_the_new_ones_post_mortem() -> None:
     assert "--ray-debugger-external" in argv
 
 
-def test_without_a_wish_nothing_is_set() -> None:
-    assert debugging.environment(NO_DEBUGGER, PORTS) == {}
-    assert debugging.ray_flags(NO_DEBUGGER) == []
+def test_without_a_debugger_nothing_is_set() -> None:
+    assert environment.debugger(NO_DEBUGGER, PORTS) == {}
+    assert flags._debugger(NO_DEBUGGER) == []
 
 
-def test_who_listens_gets_a_port_of_the_block_that_is_free() -> None:
+def test_a_debugger_gets_a_free_port_of_the_block() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert worker_setup.free_port("127.0.0.1", f"{port}-{port}") == 0
     assert worker_setup.free_port("127.0.0.1", f"{port}-{port}") == port
 
 
-def test_breakpoints_of_the_old_one_listen_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_breakpoints_of_the_old_debugger_listen_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's class binds when a breakpoint is reached (ray/util/rpdb.py, 2.40 to 2.54)."""
     listen = lambda breakpoint_uuid, host, port: socket.create_server((host, port))  # noqa: E731
     rpdb = SimpleNamespace(_RemotePdb=listen)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(util=rpdb))
     monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace(rpdb=rpdb))
     block = "22480-22481"
-    worker_setup._break_in_the_block(block)
+    worker_setup._patch_rpdb(block)
 
     with rpdb._RemotePdb("a", host="", port=0) as one, rpdb._RemotePdb("b", host="", port=0) as other:
         assert {one.getsockname()[1], other.getsockname()[1]} == {22480, 22481}

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from verl_node.errors import BadSettings, CheckFailed
+from verl_node.network.fabric import Choice, Fabric
 from verl_node.ray_node import environment, flags
 from verl_node.ray_node.flags import Share
 from verl_node.settings.ports import HeadPorts, NodePorts
+from verl_node.settings.settings import Settings
 
 HEAD = HeadPorts(32000, 32001, 32002)
-PORTS = NodePorts.deal(20000, 20511, HEAD)
+PORTS = NodePorts.divide(20000, 20511, HEAD)
 SHARE = Share(cpus=28, gpus=8, memory=None, object_store_memory=None)
 
 
@@ -27,7 +30,7 @@ def head_argv(version: str, temp_dir: str = "/scratch/ray", asked: str = "") -> 
     )
 
 
-def test_a_worker_is_told_every_address_port_and_number() -> None:
+def test_a_worker_starts_with_every_address_port_and_number() -> None:
     argv = flags.worker_argv(
         "10.0.0.1:32001", node_address="10.0.0.2", host="n2", ports=PORTS, share=SHARE, temp_dir=Path("/scratch/ray")
     )
@@ -72,7 +75,7 @@ def test_the_grpc_port_of_the_dashboard_is_pinned_where_ray_has_it(version: str,
         ("2.44.1", "node", "10.0.0.1"),
     ],
 )
-def test_the_dashboard_is_on_the_loopback_and_without_tokens_only_where_it_is_asked_for(
+def test_the_dashboard_is_on_the_loopback_and_off_by_default_without_tokens(
     version: str, asked: str, host: str | None
 ) -> None:
     argv = head_argv(version, asked=asked)
@@ -82,7 +85,7 @@ def test_the_dashboard_is_on_the_loopback_and_without_tokens_only_where_it_is_as
 
 
 @pytest.mark.parametrize("version", ["", "2.9.3", "1.13.0"])
-def test_no_ray_or_one_that_is_too_old_fails_the_node(version: str) -> None:
+def test_a_missing_or_old_ray_fails_the_node(version: str) -> None:
     with pytest.raises(CheckFailed, match=r"not installed|older than 2\.40"):
         flags.supported(version)
 
@@ -95,47 +98,55 @@ def test_a_temp_dir_is_as_long_as_a_socket_path_allows() -> None:
         head_argv("2.60.0", longest + "x")
 
 
-def test_head_ports_at_the_start_of_the_block_are_left_out_and_in_its_middle_are_refused() -> None:
-    assert NodePorts.deal(32000, 32511, HEAD).node_manager == 32003
+def test_head_ports_are_skipped_at_the_start_of_the_block_and_refused_in_its_middle() -> None:
+    assert NodePorts.divide(32000, 32511, HEAD).node_manager == 32003
 
     with pytest.raises(BadSettings, match="in its middle"):
-        NodePorts.deal(31900, 32511, HEAD)
+        NodePorts.divide(31900, 32511, HEAD)
     with pytest.raises(BadSettings, match="smaller than 64"):
-        NodePorts.deal(20000, 20060, HEAD)
+        NodePorts.divide(20000, 20060, HEAD)
 
 
 def built(environ: dict[str, str], token_file: Path | None = None, silence_s: float = 60) -> dict[str, str]:
-    return environment.build(
-        environ,
-        gcs="10.0.0.1:32001",
-        ports=PORTS,
-        platform="cpu",
-        gpus=1,
-        ray=(2, 60),
-        start_timeout_s=180,
-        silence_s=silence_s,
-        token_file=token_file,
-        verl_checkout=Path("/src/verl"),
-        training={"HF_HUB_OFFLINE": "1"},
-        fabric={"GLOO_SOCKET_IFNAME": "eth0"},
+    settings = replace(
+        Settings.from_env(environ), silence_s=silence_s, token_file=token_file, verl_checkout=Path("/src/verl")
     )
+    return environment.build(settings, ports=PORTS, gpus=1, ray=(2, 60), training={"HF_HUB_OFFLINE": "1"})
 
 
-def test_the_environment_pins_what_no_flag_pins_and_leaves_the_users_values() -> None:
+def test_the_environment_sets_ports_without_a_flag_and_keeps_the_users_values() -> None:
     found = built({"PYTHONPATH": "/mine", "RAY_health_check_period_ms": "9000", "RAY_ADDRESS": "somebody:6379"})
 
     pinned = ("AUTOSCALER_METRIC_PORT", "DASHBOARD_METRIC_PORT", "MASTER_PORT")
     assert [found[name] for name in pinned] == ["20006", "20007", "20010"]
-    assert found["RAY_ADDRESS"] == "10.0.0.1:32001"
+    assert found["RAY_ADDRESS"] == ""
     assert found["PYTHONPATH"] == "/src/verl:/mine"
     assert found["RAY_health_check_period_ms"] == "9000"
-    assert found["RAY_START_HOOK"] == "verl_node.ray_node.hook.before_start"
+    assert found["RAY_START_HOOK"] == "verl_node.ray_node.fast_start.before_start"
     assert found["HF_HUB_OFFLINE"] == "1"
-    assert found["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_the_cluster_adds_its_address_and_the_variables_of_the_network_that_are_not_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choices = (Choice("GLOO_SOCKET_IFNAME", "eth0", "why"), Choice("NCCL_IB_HCA", "=mlx5_0", "why"))
+    monkeypatch.setattr(
+        environment.fabric, "discover_on_this_node", lambda address, environ: Fabric(choices, notes=(address,))
+    )
+    notes: list[str] = []
+
+    found = environment.complete(
+        {"NCCL_IB_HCA": "=mlx5_7", "A": "b"}, gcs="10.0.0.1:32001", own_address="10.0.0.1", doctor="", note=notes.append
+    )
+
+    assert found == {
+        "NCCL_IB_HCA": "=mlx5_7", "A": "b", "GLOO_SOCKET_IFNAME": "eth0", "RAY_ADDRESS": "10.0.0.1:32001",
+    }  # fmt: skip
+    assert notes == ["fabric: GLOO_SOCKET_IFNAME eth0; 10.0.0.1"]
 
 
 @pytest.mark.parametrize("silence_s", [8, 60, 600])
-def test_nothing_of_ray_gives_up_before_a_silent_node_is_taken_for_lost(silence_s: float) -> None:
+def test_no_timeout_of_ray_is_shorter_than_our_patience(silence_s: float) -> None:
     found = {name[4:]: value for name, value in built({}, silence_s=silence_s).items() if name.startswith("RAY_")}
 
     def seconds(name: str) -> float:
@@ -154,7 +165,7 @@ def test_nothing_of_ray_gives_up_before_a_silent_node_is_taken_for_lost(silence_
         assert seconds(name) >= max(rays, 15 * silence_s)
 
 
-def test_ray_asks_for_the_jobs_token_whatever_the_user_exported() -> None:
+def test_ray_requires_the_jobs_token_whatever_the_user_exported() -> None:
     users = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "mine", "RAY_AUTH_TOKEN_PATH": "/mine"}
 
     found = built(users, Path("/run/verljob/token"))
@@ -163,6 +174,6 @@ def test_ray_asks_for_the_jobs_token_whatever_the_user_exported() -> None:
     assert "RAY_AUTH_TOKEN" not in found
 
 
-def test_by_hand_without_a_token_ray_makes_none_that_the_others_would_lack() -> None:
+def test_without_a_token_ray_creates_none() -> None:
     assert built({})["RAY_AUTH_MODE"] == "disabled"
     assert built({"RAY_AUTH_MODE": "token"})["RAY_AUTH_MODE"] == "token"

@@ -1,4 +1,4 @@
-"""Of what `ray start` says, the cause of a failure quotes what tells something; what it does not see is said for it."""
+"""The cause of a failed `ray start` quotes the relevant lines of its output."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Queueing time: mean = 0.46ms, max = 1.78ms, min = 0.03ms, total = 1.85ms
 """
 
 
-def test_the_cause_names_the_process_that_died_and_not_what_it_had_logged() -> None:
-    async def story() -> str:
-        process = await Process.start("ray start", ["printf", "%s", SAID], os.environ, on_line=print)
+def test_the_cause_quotes_the_process_that_died_and_not_its_routine_log() -> None:
+    async def scenario() -> str:
+        process = await Process.start(["printf", "%s", SAID], os.environ, on_line=print)
         await process.ended()
         ray = Ray(process, "n1")
         ray.formed()
@@ -37,20 +37,20 @@ def test_the_cause_names_the_process_that_died_and_not_what_it_had_logged() -> N
             return lost.cause
         return ""
 
-    cause = asyncio.run(story())
+    cause = asyncio.run(scenario())
 
     assert "END gcs_server.out tail (exit code(s)=-9 (signal 9))" in cause
     assert "Remaining processes will be killed." in cause
     assert not any(word in cause for word in ("Event stats", "mean =", "Marking job", "^^^", "\t"))
 
 
-def test_a_gcs_that_ended_while_ray_start_still_waits_for_it_is_known_at_once(tmp_path: Path) -> None:
-    """As where the node allows too few processes: `ray start` asks that GCS for two minutes, and collects no child."""
+def test_a_gcs_that_ended_while_ray_start_waits_for_it_is_reported_at_once(tmp_path: Path) -> None:
+    """As with a low limit of processes: `ray start` queries that GCS for two minutes and waits for no child."""
     gcs = str(shutil.copy("/bin/true", tmp_path / "gcs_server"))
 
-    async def story() -> str:
+    async def scenario() -> str:
         waits = f"import subprocess, time; child = subprocess.Popen([{gcs!r}]); time.sleep(60)"
-        process = await Process.start("ray start", [sys.executable, "-c", waits], os.environ, on_line=print)
+        process = await Process.start([sys.executable, "-c", waits], os.environ, on_line=print)
         try:
             await Ray(process, "n1").watch()
         except RayNotStarted as failed:
@@ -61,7 +61,7 @@ def test_a_gcs_that_ended_while_ray_start_still_waits_for_it_is_known_at_once(tm
         return ""
 
     began = time.monotonic()
-    cause = asyncio.run(story())
+    cause = asyncio.run(scenario())
 
     assert "gcs_server ended" in cause
     assert time.monotonic() - began < 10

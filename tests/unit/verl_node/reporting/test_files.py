@@ -1,4 +1,4 @@
-"""What another account plants in a folder that it may write is neither followed, waited for nor believed."""
+"""Links, FIFOs and files that another account plants in a shared folder are neither followed nor trusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.verl_node.training.test_resume import training
 
 @pytest.fixture(autouse=True)
 def ten_seconds() -> Iterator[None]:
-    """Whatever waits for a FIFO is woken, and fails."""
+    """A test that blocks on a FIFO fails after ten seconds."""
 
     def fail(*_: object) -> None:
         pytest.fail("still waiting after 10 s")  # no OSError, which the code at hand may answer
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def journal(folder: Path) -> None:
-    events.to_file(folder / "events.jsonl")({"event": "note"})
+    events.to_file(folder / "events.jsonl")(events.Event.now("n1", "train", "note"))
 
 
 def rows(folder: Path) -> None:
@@ -83,7 +83,7 @@ def test_no_write_follows_a_link_or_waits_for_a_fifo(folder: Path, name: str, pl
 
 
 @NEEDS_ROOT
-def test_a_new_files_name_cannot_be_known_beforehand(folder: Path) -> None:
+def test_the_name_of_a_temporary_file_cannot_be_guessed(folder: Path) -> None:
     attack(folder, f'ln -s "$DIARY" .result.json.{os.getpid()}; ln -s "$DIARY" result.json.new')
 
     write_by_rename(folder / "result.json", "{}")
@@ -98,19 +98,19 @@ def test_no_read_follows_a_link_or_waits_for_a_fifo(folder: Path, plant: str) ->
     attack(folder, f"mkdir -p nodes/0-n1; for name in verl.jsonl expires nodes/0-n1/node.log; do {plant} $name; done")
 
     for read in (lambda: metrics.new_records(folder / "verl.jsonl", 0), lambda: files.read(folder / "expires")):
-        with pytest.raises(OSError, match=r"is no regular file|symbolic links"):
+        with pytest.raises(OSError, match=r"is not a regular file|symbolic links"):
             read()
-    assert node_dirs.NodeDirs(folder, ["n1"]).last_word(0) == ""
+    assert node_dirs.NodeDirs(folder, ["n1"]).last_line(0) == ""
 
 
-def test_only_so_much_of_a_file_is_read(tmp_path: Path) -> None:
+def test_a_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
     (tmp_path / "expires").write_bytes(b"1" * (files.MOST_BYTES + 1))
 
     assert len(files.read(tmp_path / "expires")) == files.MOST_BYTES
 
 
 def program() -> str:
-    """What torch.load would run, in base64."""
+    """A program that torch.load would run, in base64."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
         file.writestr("archive/data.pkl", b"cposix\nsystem\n(S'touch ran'\ntR.")
@@ -119,7 +119,7 @@ def program() -> str:
 
 @pytest.fixture
 def planted(folder: Path) -> Path:
-    """A folder of checkpoints with a newer one of another account, which is whole and a program."""
+    """A folder of checkpoints with a newer one of another account, which is complete and a program."""
     save(folder, 3)
     (folder / checkpoints.LATEST).unlink()
     names = "global_step_1000/data.pt global_step_1000/actor/model_world_size_1_rank_0.pt"
@@ -129,7 +129,7 @@ def planted(folder: Path) -> Path:
 
 
 @NEEDS_ROOT
-def test_a_planted_checkpoint_is_never_what_a_training_goes_on_from(planted: Path) -> None:
+def test_a_training_never_resumes_from_a_planted_checkpoint(planted: Path) -> None:
     assert checkpoints.newest(planted).step == 1000
     for mode in (0o777, 0o755):  # what was planted stays when the folder is closed
         planted.chmod(mode)
@@ -140,7 +140,7 @@ def test_a_planted_checkpoint_is_never_what_a_training_goes_on_from(planted: Pat
 
 
 @NEEDS_ROOT
-def test_a_group_that_shares_its_checkpoints_says_so(planted: Path) -> None:
+def test_a_group_can_share_its_checkpoints(planted: Path) -> None:
     assert any("from step 1000" in note for note in resumed(training(planted), 1, shared=True).notes)
 
 
@@ -171,7 +171,7 @@ LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", LOOSE)
-def test_every_file_of_a_checkpoint_is_the_accounts_alone_to_write(tmp_path: Path, what: str) -> None:
+def test_a_checkpoint_file_that_others_can_write_is_refused(tmp_path: Path, what: str) -> None:
     save(tmp_path, 3)
     loosen, words = LOOSE[what]
     assert resumed(training(tmp_path), 1).notes
@@ -183,7 +183,7 @@ def test_every_file_of_a_checkpoint_is_the_accounts_alone_to_write(tmp_path: Pat
     assert "VERLJOB_SHARED_FOLDERS=1" in refused.value.fix
 
 
-def test_a_link_of_the_accounts_own_may_lead_to_the_folder(tmp_path: Path) -> None:
+def test_the_account_may_link_to_its_checkpoints(tmp_path: Path) -> None:
     save(tmp_path / "disk", 3)
     (tmp_path / "checkpoints").symlink_to(tmp_path / "disk")
 
@@ -195,7 +195,7 @@ ODD = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"]
 
 @pytest.mark.parametrize("odd", ODD, ids=ascii)
 def test_an_override_ends_at_a_line_feed_and_nowhere_else(odd: str) -> None:
-    """launch.sh writes one a line; any other sign that Unicode calls a line's end is part of the value."""
+    """launch.sh writes one per line; any other line end of Unicode is part of the value."""
     word = f"data.note=a{odd}trainer.default_local_dir=/evil"
 
     told = Settings.from_env({"VERLJOB_OVERRIDES": f"{word}\nb=2\n"}).overrides

@@ -1,4 +1,4 @@
-"""Secrets are masked in everything that the supervisor writes: by value, and by what they look like."""
+"""Secrets are masked in everything that the supervisor writes: by value and by pattern."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def test_secrets_are_masked_and_their_surroundings_stay(text: str, seen: str) ->
         "ssh://git@github.com:22/a/b.git torch 2.8.0 at tcp://10.0.0.1:29500",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_that_is_not_secret_stays(text: str) -> None:
     assert masking.masked(text) == text
 
 
-def test_what_is_printed_and_what_is_filed_has_none(tmp_path: Path) -> None:
+def test_output_and_files_have_no_secrets(tmp_path: Path) -> None:
     said = io.StringIO()
     print(f"training says {KNOWN}", file=masking.Masking(said))
     journal = Journal("n1")
-    journal.hand_over_to(to_file(tmp_path / "events.jsonl"))
+    journal.set_sink(to_file(tmp_path / "events.jsonl"))
     journal.note(KNOWN)
     write_by_rename(tmp_path / "config.json", json.dumps({"overrides": [f"a.b={KNOWN}"]}))
 
@@ -99,7 +99,7 @@ def test_what_is_printed_and_what_is_filed_has_none(tmp_path: Path) -> None:
     assert all("***" in text and "known" not in text for text in written)
 
 
-def test_the_secrets_of_a_job_are_its_token_and_what_came_by_file(tmp_path: Path) -> None:
+def test_the_secrets_of_a_job_are_its_token_and_the_variables_of_the_secrets_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("f" * 64)
 
     settings = Settings.from_env(
@@ -109,12 +109,16 @@ def test_the_secrets_of_a_job_are_its_token_and_what_came_by_file(tmp_path: Path
     assert settings.secrets == ("f" * 64, "canary")
 
 
-def test_the_shell_knows_the_same_patterns() -> None:
+def test_the_shell_reads_the_same_patterns_and_has_the_same_limits() -> None:
     text = (CHECKOUT / "slurm" / "lib" / "node" / "secrets.sh").read_text()
     word = re.search("SECRETS_WORD='(.*)'", text)
-    (listed,) = re.findall(r"SECRETS_PATTERNS=\(\n(.*?)\n\)", text, re.DOTALL)
+    library = f"VERLJOB_HOME={CHECKOUT}; source {CHECKOUT}/slurm/lib/node/secrets.sh"
+    script = f"set -Eeuo pipefail; {library}; printf '%s' \"$SECRETS_PATTERN\""
 
-    assert tuple(re.findall(r"'([^']*)'", listed)) == masking.PATTERNS
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout == "|".join(
+        masking.PATTERNS
+    )
+    assert len(masking.PATTERNS) == 12
     assert f"SECRETS_SHORTEST={masking.SHORTEST} " in text
     assert f"SECRETS_LONGEST={masking.LONGEST} " in text
     assert word is not None
@@ -122,7 +126,7 @@ def test_the_shell_knows_the_same_patterns() -> None:
     assert {character for character in map(chr, range(256)) if re.match(f"[{word[1]}]", character)} == {*masking.WORD}
 
 
-def test_no_secret_goes_across_what_is_between_two_words() -> None:
+def test_no_secret_contains_a_character_at_which_text_is_cut() -> None:
     """Where a text is cut at such a place, no secret is cut."""
     chance = random.Random(0)  # noqa: S311  texts, no secret
     pieces = ["hf_", "A" * 40, "TOKEN=", "_KEY=", "://u:", "proxy=u:", "@", "PASSWORD=", "sk-", "-", "/", "=", ":", "."]
@@ -142,7 +146,7 @@ GIL_S = 0.2
 
 
 def test_a_mebibyte_of_anything_is_masked_within_a_second() -> None:
-    """The test allows two, for a machine that is busy."""
+    """The test allows two seconds on a busy machine."""
     took = {}
     for word in REPEATED:
         text = (word * (MEBIBYTE // len(word) + 1))[:MEBIBYTE]
@@ -155,7 +159,7 @@ def test_a_mebibyte_of_anything_is_masked_within_a_second() -> None:
 
 @contextmanager
 def ticking() -> Iterator[list[float]]:
-    """A thread that notes the time every 5 ms, as long as it gets the interpreter's lock."""
+    """A thread that records the time every 5 ms, whenever it gets the interpreter's lock."""
     over, ticks = threading.Event(), [time.perf_counter()]
 
     def tick() -> None:
@@ -171,8 +175,8 @@ def ticking() -> Iterator[list[float]]:
 
 
 @pytest.mark.parametrize("word", ["A", "ACGT", "ghp_", "proxy=", "step:1 - a:np.a(", "step:1 - ", "hf_"])
-def test_a_line_of_a_mebibyte_holds_nobody_up(word: str) -> None:
-    """By the real path of a training's line. 0.2 s is what others may wait; the test allows twice that.
+def test_a_line_of_a_mebibyte_blocks_no_other_thread(word: str) -> None:
+    """By the real path of a line of training. Other threads may wait 0.2 s; the test allows twice that.
 
     The best of three counts, since on a busy machine the thread may be late by itself.
     """
@@ -187,12 +191,12 @@ def longest_wait(word: str) -> float:
         print(text, flush=True)  # noqa: T201
         console_record(text)
 
-    async def story() -> None:
+    async def scenario() -> None:
         argv = [sys.executable, "-c", f"print(({word!r} * {MEBIBYTE})[:{MEBIBYTE - 1}])"]
-        await (await Process.start("test", argv, os.environ, on_line=take)).ended()
+        await (await Process.start(argv, os.environ, on_line=take)).ended()
 
     with ticking() as ticks, redirect_stdout(masking.Masking(said)):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     assert said.getvalue().replace("\n", "") == line
     return max(after - before for before, after in zip(ticks, ticks[1:]))
@@ -203,13 +207,13 @@ BEFORE, AFTER = "plain words ", "; plain words"
 
 
 def parts(text: str) -> set[str]:
-    """What is eight characters long in it."""
+    """All substrings of eight characters."""
     return {text[at : at + 8] for at in range(len(text) - 7)}
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=["token", "hf", "with blanks"])
 @pytest.mark.parametrize("unbroken", [False, True])
-def test_a_line_that_is_too_long_is_cut_where_no_secret_is(
+def test_a_line_that_is_too_long_is_cut_outside_secrets(
     secret: str, unbroken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     masking.remember(SECRETS)
@@ -222,11 +226,11 @@ def test_a_line_that_is_too_long_is_cut_where_no_secret_is(
         f"    print('x,' * (before // 2) + 'x' * (before % 2) + {filled} + {secret!r} + {filled} * 2)"
     )
 
-    async def story() -> None:
+    async def scenario() -> None:
         argv = [sys.executable, "-c", script]
-        await (await Process.start("test", argv, os.environ, on_line=lines.append)).ended()
+        await (await Process.start(argv, os.environ, on_line=lines.append)).ended()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     shown = [masking.masked(line) for line in lines]
 
     assert len(shown) > 83 * 2
@@ -245,19 +249,19 @@ def test_the_beginning_and_the_rest_of_a_text_show_no_part_of_a_secret(secret: s
         assert not parts(secret) & parts(masking.rest(secret[at % len(secret) :] + AFTER * 700)), at
 
 
-def test_a_word_that_may_be_a_secret_of_another_process_is_not_cut_in_two() -> None:
+def test_a_word_that_may_be_a_secret_of_another_process_is_not_cut() -> None:
     assert masking.beginning(f"{BEFORE}{'0' * 64}{AFTER}", 40) == f"{BEFORE}…"
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=["token", "hf", "with blanks"])
-def test_the_last_word_of_a_node_shows_no_part_of_a_secret(secret: str, tmp_path: Path) -> None:
+def test_the_last_line_of_a_node_shows_no_part_of_a_secret(secret: str, tmp_path: Path) -> None:
     masking.remember(SECRETS)
     folder = tmp_path / "nodes" / "1-n2"
     folder.mkdir(parents=True)
     for size in (200, 4096, 8192):
         for after in range(size - len(secret) - 3, size + 3):
             (folder / "node.log").write_text(f"x\n{BEFORE * 900}{secret}{(AFTER * 900)[:after]}")
-            said = NodeDirs(tmp_path, ["n1", "n2"]).last_word(1)
+            said = NodeDirs(tmp_path, ["n1", "n2"]).last_line(1)
             assert said
             assert not parts(secret) & parts(said), after
 
@@ -289,11 +293,11 @@ def test_the_command_lines_with_the_stacks_are_masked(tmp_path: Path) -> None:
         ("äöü — 日本語 ✓", "äöü — 日本語 ✓"),
     ],
 )
-def test_what_a_terminal_obeys_is_dropped(text: str, seen: str) -> None:
+def test_terminal_control_characters_are_removed(text: str, seen: str) -> None:
     assert printable(text) == seen
 
 
-def test_a_verdict_and_the_talk_of_a_node_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verdict_and_output_of_a_node_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     cause = "It said \x1b]52;c;aGk=\x07boom\u009b\u202e."
     verdict = Verdict(71, "self", "head", "n1", cause, "\x1b[2J")
 

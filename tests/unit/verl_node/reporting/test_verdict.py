@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from verl_node.errors import ClusterLost, EndedFromOutside
-from verl_node.reporting.verdict import Verdict, save_result, save_verdict
+from verl_node.reporting.verdict import Verdict, save_phases, save_verdict
 
 
-def test_a_verdict_is_a_line_a_key_whatever_its_words(tmp_path: Path) -> None:
+def test_a_verdict_file_has_one_line_per_key(tmp_path: Path) -> None:
     error = ClusterLost("It ended:\nx=1\n  no more.", fix="Look.", host="n2")
     verdict = Verdict.from_error(error, stage="train", host="n1")
 
@@ -27,18 +26,22 @@ def test_a_verdict_that_cannot_be_written_in_one_place_is_written_in_the_others(
     assert "origin=signal" in (tmp_path / "good" / "verdict").read_text()
 
 
-def test_the_code_of_a_training_says_whether_a_signal_killed_it() -> None:
+def test_the_verdict_of_a_training_names_the_signal_that_killed_it() -> None:
     assert Verdict.of_training(0, host="n1").sentence() == "verdict: 0 (train on n1): Training ended with code 0."
     assert "was killed by signal 9" in Verdict.of_training(137, host="n1").cause
     assert "ended with code 7" in Verdict.of_training(7, host="n1").cause
 
 
-def test_the_result_has_the_fields_of_the_contract(tmp_path: Path) -> None:
-    save_result(Verdict.of_training(7, host="n1"), tmp_path, attempt=2, phases={"train": 1.23456}, nodes=["n1"])
+def test_the_phases_file_has_one_line_per_phase(tmp_path: Path) -> None:
+    assert save_phases({"join": 2, "train": 1.23456}, tmp_path) == []
 
-    result = json.loads((tmp_path / "result.json").read_text())
-    assert set(result) == {"code", "stage", "host", "class", "cause", "fix", "attempt", "phases", "nodes"}
-    assert (result["attempt"], result["phases"]) == (2, {"train": 1.235})
+    assert (tmp_path / "phases").read_text() == "join=2.000\ntrain=1.235\n"
+
+
+def test_phases_that_cannot_be_written_are_a_problem_and_no_error(tmp_path: Path) -> None:
+    (problem,) = save_phases({}, tmp_path / "none")
+
+    assert str(tmp_path / "none") in problem
 
 
 def test_the_class_is_the_errors_own_else_that_of_code_and_stage() -> None:

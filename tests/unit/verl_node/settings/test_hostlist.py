@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from verl_node.errors import BadSettings
-from verl_node.settings import hostlist
+from verl_node.settings.allocation import expand_hosts
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from verl_node.settings import hostlist
         ("n[a,b[1-2]]x", "nax nb1x nb2x"),
     ],
 )
-def test_a_host_list_reads_as_scontrol_prints_it(text: str, hosts: str) -> None:
-    assert hostlist.expand(text) == hosts.split()
+def test_a_host_list_is_expanded_as_by_scontrol(text: str, hosts: str) -> None:
+    assert expand_hosts(text) == hosts.split()
 
 
 @pytest.mark.parametrize("text", ["n[1-3", "n1-3]", "n[3-1]", "n[]", "n[1-99999999]", "n[1-9999]m[1-9999]"])
-def test_what_is_no_host_list_is_said_so(text: str) -> None:
+def test_a_malformed_host_list_is_refused(text: str) -> None:
     with pytest.raises(BadSettings, match="cannot be read"):
-        hostlist.expand(text)
+        expand_hosts(text)

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 from verl_node.errors import BadSettings, CheckFailed, NodeError
-from verl_node.settings import verl_checkout
-from verl_node.settings.identity import Identity, require_equal, require_own_addresses
+from verl_node.settings.identity import (
+    Identity,
+    checkout_commit,
+    checkout_version,
+    require_equal,
+    require_own_addresses,
+)
 
 HEAD = Identity(0, "n1", 8, 28, "sha256:1", "3.12.3", "2.60.0", "0.9.1", "abc", "10.0.0.1")
 COMMIT = "1dda039b9f1d9f8c6a6f0a6a4f3d9d1d0c1b2a3f"
@@ -59,15 +64,15 @@ def test_the_commit_of_a_checkout_is_read_without_git(tmp_path: Path, layout: st
         (common / "refs" / "heads").mkdir(parents=True)
         (common / "refs" / "heads" / "main").write_text(f"{COMMIT}\n")
 
-    assert verl_checkout.commit(git.parent) == COMMIT
+    assert checkout_commit(git.parent) == COMMIT
 
 
-def test_a_copy_without_git_has_no_commit_and_a_broken_one_is_refused(tmp_path: Path) -> None:
-    assert verl_checkout.commit(tmp_path) == ""
+def test_a_checkout_without_git_has_no_commit_and_a_broken_one_is_refused(tmp_path: Path) -> None:
+    assert checkout_commit(tmp_path) == ""
 
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/gone\n")
     with pytest.raises(BadSettings, match="refs/heads/gone is neither"):
-        verl_checkout.commit(tmp_path)
-    with pytest.raises(BadSettings, match="is no verl checkout"):
-        verl_checkout.version(tmp_path)
+        checkout_commit(tmp_path)
+    with pytest.raises(BadSettings, match="is not a verl checkout"):
+        checkout_version(tmp_path)

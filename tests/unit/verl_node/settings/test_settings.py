@@ -50,10 +50,10 @@ def test_gpus_are_counted_with_and_without_a_type(variables: dict[str, str], gpu
     assert Allocation.from_variables({**JOB, **variables}).gpus == gpus
 
 
-def test_without_slurm_this_is_one_node_that_leads_itself() -> None:
+def test_without_slurm_the_node_is_the_head_of_one() -> None:
     settings = Settings.from_env({})
 
-    assert (settings.by_hand, settings.joins, settings.allocation.nodes) == (True, False, 1)
+    assert (settings.standalone, settings.joins, settings.allocation.nodes) == (True, False, 1)
     assert (settings.recipe, settings.token, settings.lease) == ("cluster", b"", None)
 
 
@@ -81,24 +81,24 @@ def test_a_token_is_read_from_its_file_and_an_empty_one_is_refused(tmp_path: Pat
         ("VERLJOB_TOKEN_FILE", "/nowhere/token", "cannot be read"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named(name: str, value: str, words: str) -> None:
+def test_an_invalid_setting_is_named(name: str, value: str, words: str) -> None:
     with pytest.raises(BadSettings, match=words) as caught:
         Settings.from_env({name: value})
 
     assert value in caught.value.cause
 
 
-def test_join_takes_the_head_from_its_flag_and_a_job_of_slurm_takes_no_flag() -> None:
-    joined = Settings.from_env({}).joined_by_hand("[fd00::1]:6380", gpus=4)
+def test_join_reads_the_head_from_its_flag_and_is_refused_in_a_job_of_slurm() -> None:
+    joined = Settings.from_env({}).standalone_worker("[fd00::1]:6380", gpus=4)
     assert (joined.head_address, joined.head_ports.control, joined.allocation.gpus) == ("fd00::1", 6380, 4)
 
     with pytest.raises(BadSettings, match="this is job 7"):
-        Settings.from_env(JOB).joined_by_hand("n1:6380", gpus=None)
+        Settings.from_env(JOB).standalone_worker("n1:6380", gpus=None)
     with pytest.raises(BadSettings, match="is not HOST:PORT"):
-        Settings.from_env({}).joined_by_hand("n1", gpus=None)
+        Settings.from_env({}).standalone_worker("n1", gpus=None)
 
 
-def test_what_node_sh_did_before_the_container_is_told_in_seconds() -> None:
+def test_the_phases_of_node_sh_are_in_seconds() -> None:
     began_ms = int(time.time() * 1000) - 2500
 
     phases = Settings.from_env({"VERLJOB_IMAGE_MS": "1500", "VERLJOB_CONTAINER_BEGAN_MS": str(began_ms)}).host_phases
@@ -107,18 +107,18 @@ def test_what_node_sh_did_before_the_container_is_told_in_seconds() -> None:
     assert 2.5 <= phases["container"] < 10
 
 
-def test_by_hand_there_is_no_host_phase() -> None:
+def test_without_node_sh_there_are_no_host_phases() -> None:
     assert Settings.from_env({}).host_phases == {}
 
 
-def test_silence_is_borne_for_a_minute_between_nodes_and_20_s_within_one() -> None:
+def test_the_default_patience_is_a_minute_between_nodes_and_20_s_within_one() -> None:
     settings = Settings.from_env({})
     assert (settings.silence_s, settings.stall_s) == (60, 20)
     settings = Settings.from_env({"VERLJOB_SILENCE_S": "8", "VERLJOB_STALL_S": "9"})
     assert (settings.silence_s, settings.stall_s) == (8, 9)
 
 
-def test_a_hang_is_reported_after_three_medians_and_a_minute_unless_the_user_says_otherwise() -> None:
+def test_a_hang_is_reported_after_three_medians_and_a_minute_by_default() -> None:
     assert Settings.from_env({}).hang == HangPolicy("report", 3, 60, 0)
     told = {"VERLJOB_HANG": "end", "VERLJOB_HANG_FACTOR": "5", "VERLJOB_HANG_MARGIN_S": "600"}
     told["VERLJOB_FIRST_STEP_TIMEOUT_S"] = "3600"

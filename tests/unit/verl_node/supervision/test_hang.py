@@ -34,7 +34,7 @@ def test_nothing_is_a_hang_before_two_steps_are_done() -> None:
         assert not pace.stalled()
 
 
-def test_the_first_step_may_have_a_limit_of_its_own() -> None:
+def test_the_first_step_has_its_own_limit() -> None:
     pace, clock = after((), HangPolicy(first_step_s=600))
     clock.now += 600
     assert not pace.stalled()
@@ -52,7 +52,7 @@ def test_a_step_may_take_three_times_the_median_and_a_minute_more() -> None:
     assert pace.stalled()
 
 
-def test_factor_and_margin_are_the_users() -> None:
+def test_factor_and_margin_are_settings() -> None:
     pace, _ = after([1, 10, 10], HangPolicy(factor=5, margin_s=7))
 
     assert pace.limit_s() == 57
@@ -74,10 +74,10 @@ def test_a_validation_before_the_training_is_no_step() -> None:
 
 
 class Watched:
-    """A training that stopped after two steps, and what its watch does."""
+    """A training that hangs after two steps, and its hang detection."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
-        monkeypatch.setattr(hang, "_LOOK_S", 0.01)
+        monkeypatch.setattr(hang, "_POLL_S", 0.01)
         self.pace, self.clock = after([1, 1], HangPolicy(action=action))
         self.clock.now += 1000
         self.said: list[str] = []
@@ -91,41 +91,41 @@ class Watched:
         return asyncio.ensure_future(hang.watch(self.pace, self.said.append, self.take))
 
 
-def test_a_hang_is_reported_once_with_its_stacks_and_so_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_and_its_end_are_each_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, hang.REPORT)
 
-    async def story() -> None:
+    async def scenario() -> None:
         watch = watched.watch()
         await asyncio.sleep(0.1)
         assert watched.hangs == [1]
-        assert "no step for 1000 s, and 63 s are the limit" in watched.said[0]
+        assert "no step for 1000 s, the limit is 63 s" in watched.said[0]
         watched.pace.step(3)
         await asyncio.sleep(0.1)
-        assert "training goes on" in watched.said[-1]
+        assert "training continues" in watched.said[-1]
         watched.clock.now += 5000
         await asyncio.sleep(0.1)
         assert watched.hangs == [1, 2]
         watch.cancel()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_hang_ends_the_job_with_76_where_the_user_chose_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_ends_the_job_with_76_if_so_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, hang.END)
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(TrainingStuck, match=r"no step for 1000 s .* stacks: s1\.txt") as seen:
             await asyncio.wait_for(watched.watch(), 5)
         assert (seen.value.code, seen.value.stage) == (76, "hang")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_whoever_switched_it_off_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hang_detection_that_is_off_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, hang.OFF)
 
-    async def story() -> None:
+    async def scenario() -> None:
         await asyncio.wait_for(watched.watch(), 5)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert watched.said == []

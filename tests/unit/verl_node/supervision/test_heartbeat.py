@@ -1,10 +1,11 @@
-"""Who stands still is noticed, and who only waits for a file system is not taken for one who does."""
+"""Stopped processes are detected; a process that waits for a file system is not one."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 from verl_node.errors import ClusterLost
 from verl_node.network.address import leads_here
-from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree, stopped
-from verl_node.supervision import load as supervision_load
+from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree
+
+from tests.support.paths import CHECKOUT
 
 BEAT_S = 0.05
 STALL_S = BEAT_S * 8
@@ -24,11 +26,11 @@ PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # linux/ptrace.h
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
-    monkeypatch.setattr(lease, "_SIGN_S", BEAT_S)
-    monkeypatch.setattr(stopped, "_LOOK_S", BEAT_S)
+    monkeypatch.setattr(lease, "_HEARTBEAT_S", BEAT_S)
+    monkeypatch.setattr(process_tree, "_STOPPED_POLL_S", BEAT_S)
 
 
-def test_the_pulse_goes_on_while_the_loop_is_held_up(tmp_path: Path) -> None:
+def test_the_heartbeat_continues_while_the_event_loop_is_blocked(tmp_path: Path) -> None:
     pulse = tmp_path / "pulse"
     os.mkfifo(pulse)
     reader = os.open(pulse, os.O_RDWR | os.O_NONBLOCK)
@@ -40,12 +42,12 @@ def test_the_pulse_goes_on_while_the_loop_is_held_up(tmp_path: Path) -> None:
     os.close(reader)
 
 
-def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> None:
+def test_a_stopped_holder_of_the_lease_is_detected(tmp_path: Path) -> None:
     fifo = tmp_path / "lease"
     os.mkfifo(fifo)
     holder = os.open(fifo, os.O_RDWR)
 
-    async def story() -> None:
+    async def scenario() -> None:
         watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
         await asyncio.sleep(BEAT_S * 10)
         assert not watch.done()  # who never gave a sign may go on so
@@ -53,28 +55,28 @@ def test_a_holder_of_the_lease_that_stands_still_is_noticed(tmp_path: Path) -> N
             os.write(holder, b".")
             await asyncio.sleep(BEAT_S)
         assert not watch.done()
-        with pytest.raises(ClusterLost, match=r"node\.sh .* no sign of life"):
+        with pytest.raises(ClusterLost, match=r"node\.sh .* no heartbeat"):
             await asyncio.wait_for(watch, 5)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     os.close(holder)
 
 
-def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_counts_less_on_an_overloaded_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fifo = tmp_path / "lease"
     os.mkfifo(fifo)
     holder = os.open(fifo, os.O_RDWR)
-    monkeypatch.setattr(supervision_load, "weight", lambda: 1 / 4)
+    monkeypatch.setattr(lease, "weight", lambda: 1 / 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         watch = asyncio.ensure_future(lease.watch(fifo, BEAT_S * 4))
         os.write(holder, b".")
         await asyncio.sleep(BEAT_S * 8)
         assert not watch.done()
-        with pytest.raises(ClusterLost, match="no sign of life"):
+        with pytest.raises(ClusterLost, match="no heartbeat"):
             await asyncio.wait_for(watch, 5)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     os.close(holder)
 
 
@@ -89,11 +91,20 @@ def test_on_a_crowded_node_a_silence_weighs_less(tmp_path: Path, monkeypatch: py
         ("of another system", 2, 1.0),
     ],
 )
-def test_a_second_weighs_by_what_is_ready_to_run(tmp_path: Path, load: str, cores: int, weight: float) -> None:
+def test_the_weight_of_a_missed_heartbeat_follows_the_load(
+    tmp_path: Path, load: str, cores: int, weight: float
+) -> None:
     (tmp_path / "loadavg").write_text(load)
 
-    assert supervision_load.weight(tmp_path / "loadavg", cores) == weight
-    assert supervision_load.weight(tmp_path / "none", cores) == 1.0
+    assert lease.weight(tmp_path / "loadavg", cores) == weight
+    assert lease.weight(tmp_path / "none", cores) == 1.0
+
+
+def test_node_sh_weighs_a_missed_heartbeat_by_the_same_numbers() -> None:
+    libraries = "\n".join(path.read_text() for path in (CHECKOUT / "slurm" / "lib" / "node").glob("*.sh"))
+
+    assert re.findall(r"readonly LEASE_TASKS_\w+=(\d+)", libraries) == [str(lease.TASKS_PER_CORE)]
+    assert re.findall(r"weight > (\d+) \? weight : (\d+)", libraries) == [(str(int(100 * lease.MIN_WEIGHT)),) * 2]
 
 
 def test_a_process_that_stays_stopped_is_named() -> None:
@@ -101,7 +112,7 @@ def test_a_process_that_stays_stopped_is_named() -> None:
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process sleep \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), 5))
+                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -112,25 +123,25 @@ def test_a_script_that_stays_stopped_is_named_by_its_own_name(tmp_path: Path) ->
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process node\.sh \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), 5))
+                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), 5))
         finally:
             child.kill()
 
 
-def test_a_process_that_goes_on_again_is_not() -> None:
+def test_a_process_that_was_continued_is_not_reported() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         child.send_signal(signal.SIGSTOP)
         while child.pid not in process_tree.stopped():
             time.sleep(0.01)
         child.send_signal(signal.SIGCONT)
         with pytest.raises(asyncio.TimeoutError):
-            asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), STALL_S * 3))
+            asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), STALL_S * 3))
         child.kill()
 
 
 def test_a_process_that_is_stopped_for_less_than_the_patience_ends_nothing() -> None:
-    async def story() -> None:
-        watching = asyncio.ensure_future(stopped.watch("n1", STALL_S))
+    async def scenario() -> None:
+        watching = asyncio.ensure_future(process_tree.watch_stopped("n1", STALL_S))
         with subprocess.Popen(["sleep", "60"]) as child:
             for _ in range(2):
                 child.send_signal(signal.SIGSTOP)
@@ -141,11 +152,11 @@ def test_a_process_that_is_stopped_for_less_than_the_patience_ends_nothing() -> 
             child.kill()
         watching.cancel()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_process_that_a_debugger_holds_is_not_stopped() -> None:
-    """As gdb does: the kernel calls it `t`, tracing stop."""
+    """As under gdb: the kernel's state is `t`, tracing stop."""
     with subprocess.Popen(["sleep", "60"]) as child:
         libc = ctypes.CDLL(None, use_errno=True)
         assert libc.ptrace(PTRACE_ATTACH, child.pid, None, None) == 0, os.strerror(ctypes.get_errno())
@@ -153,7 +164,7 @@ def test_a_process_that_a_debugger_holds_is_not_stopped() -> None:
         try:
             assert Path(f"/proc/{child.pid}/stat").read_text().split(") ")[1][0] == "t"
             with pytest.raises(asyncio.TimeoutError):
-                asyncio.run(asyncio.wait_for(stopped.watch("n1", STALL_S), STALL_S * 3))
+                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), STALL_S * 3))
         finally:
             libc.ptrace(PTRACE_DETACH, child.pid, None, None)
             child.kill()
@@ -176,23 +187,25 @@ def cgroup(root: Path, files: dict[str, str], own: str) -> Path:
     ],
     ids=["version 2", "version 2 without a namespace", "version 1 in a container"],
 )
-def test_processes_killed_for_memory_are_told(tmp_path: Path, files: dict[str, str], own: str) -> None:
-    said = cgroup_events.read(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
+def test_processes_killed_for_memory_are_reported(tmp_path: Path, files: dict[str, str], own: str) -> None:
+    events = cgroup_events.read(3 << 30, root=tmp_path, own=cgroup(tmp_path, files, own))
 
-    assert said.words == "The kernel killed 2 processes here for want of memory; the job has 3.0 GiB (sbatch --mem)."
-    assert said.failure_class == "memory"
+    assert events.text == (
+        "The kernel killed 2 processes on this node for lack of memory; the job has 3.0 GiB (sbatch --mem)."
+    )
+    assert events.failure_class == "memory"
 
 
-def test_a_refused_fork_is_told_and_nothing_where_nothing_was(tmp_path: Path) -> None:
+def test_a_refused_fork_is_reported(tmp_path: Path) -> None:
     own = cgroup(tmp_path, {"pids/pids.events": "max 7\n", "memory/memory.oom_control": "oom_kill 0\n"}, "4:pids:/\n")
 
-    said = cgroup_events.read(None, root=tmp_path, own=own)
-    assert "limit of processes" in said.words
-    assert said.failure_class == "slurm-container"
+    events = cgroup_events.read(None, root=tmp_path, own=own)
+    assert "limit of processes" in events.text
+    assert events.failure_class == "slurm-container"
     assert cgroup_events.read(None, root=tmp_path / "none", own=own) == cgroup_events.KernelEvents()
 
 
-def test_a_name_that_leads_to_this_machine_is_told_from_an_address() -> None:
+def test_a_name_of_this_machine_is_distinguished_from_an_address() -> None:
     assert leads_here("localhost") in {"127.0.0.1", "::1"}
     assert leads_here("127.0.0.1") == ""
     assert leads_here("192.0.2.1") == ""

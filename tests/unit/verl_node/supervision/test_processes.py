@@ -12,30 +12,30 @@ import pytest
 from verl_node.errors import ClusterLost, EndedFromOutside
 from verl_node.supervision import lease
 from verl_node.supervision.child import Process
-from verl_node.supervision.waiting import Deadline, unless, until
+from verl_node.supervision.waiting import Deadline, run_watched, until
 
 from tests.support.paths import ENTRYPOINTS
 
 
-def test_output_comes_by_the_line_also_without_a_last_newline_or_with_a_very_long_one() -> None:
+def test_output_arrives_by_line_also_a_very_long_one_and_without_a_last_newline() -> None:
     lines: list[str] = []
     script = "print('x' * 3000000); print('a'); print('b', end='')"
 
-    async def story() -> int:
-        process = await Process.start("test", [sys.executable, "-c", script], os.environ, on_line=lines.append)
+    async def scenario() -> int:
+        process = await Process.start([sys.executable, "-c", script], os.environ, on_line=lines.append)
         return await process.ended()
 
-    assert asyncio.run(story()) == 0
+    assert asyncio.run(scenario()) == 0
     assert sum(map(len, lines[:-2])) == 3000000
     assert lines[-2:] == ["a", "b"]
 
 
 def test_a_signal_gives_128_and_its_number() -> None:
-    async def story() -> int:
-        process = await Process.start("test", ["sh", "-c", "kill -9 $$"], os.environ, on_line=print)
+    async def scenario() -> int:
+        process = await Process.start(["sh", "-c", "kill -9 $$"], os.environ, on_line=print)
         return await process.ended()
 
-    assert asyncio.run(story()) == 137
+    assert asyncio.run(scenario()) == 137
 
 
 def test_end_all_ends_descendants_that_left_their_parent_and_session_and_ignore_term() -> None:
@@ -60,7 +60,7 @@ def test_the_lease_holds_as_long_as_one_writer_lives(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     writers = [os.open(fifo, os.O_RDWR), os.open(fifo, os.O_RDWR)]
 
-    async def story() -> None:
+    async def scenario() -> None:
         watch = asyncio.ensure_future(lease.watch(fifo, 20))
         os.write(writers[0], b"noise")
         os.close(writers[0])
@@ -70,10 +70,10 @@ def test_the_lease_holds_as_long_as_one_writer_lives(tmp_path: Path) -> None:
         with pytest.raises(EndedFromOutside, match="ended"):
             await asyncio.wait_for(watch, 2)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_lease_that_nobody_holds_has_ended(tmp_path: Path) -> None:
+def test_a_lease_without_a_holder_has_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lease")
 
     with pytest.raises(EndedFromOutside):
@@ -93,15 +93,15 @@ async def _forever() -> None:
     await asyncio.Event().wait()
 
 
-def test_a_watcher_ends_the_story_and_the_story_ends_its_watchers() -> None:
+def test_a_failing_watcher_ends_the_main_task_and_the_main_task_ends_its_watchers() -> None:
     with pytest.raises(ClusterLost):
-        asyncio.run(unless(_raises(), _forever(), story=_returns(1, after_s=60)))
+        asyncio.run(run_watched(_returns(1, after_s=60), _raises(), _forever()))
 
-    assert asyncio.run(unless(_forever(), story=_returns(1))) == 1
+    assert asyncio.run(run_watched(_returns(1), _forever())) == 1
 
 
 def test_a_watcher_that_misses_its_cancellation_is_cancelled_again() -> None:
-    """As `asyncio.wait_for` misses one before Python 3.12 when it comes together with what is waited for."""
+    """As `asyncio.wait_for` does before Python 3.12 if the cancellation comes together with the result."""
     missed: list[bool] = []
 
     async def watcher() -> None:
@@ -114,18 +114,18 @@ def test_a_watcher_that_misses_its_cancellation_is_cancelled_again() -> None:
                 missed.append(True)
 
     began = time.monotonic()
-    assert asyncio.run(unless(watcher(), story=_returns(1))) == 1
+    assert asyncio.run(run_watched(_returns(1), watcher())) == 1
     assert missed == [True]
     assert time.monotonic() - began < 5
 
 
-def test_a_lease_is_let_go_at_once_also_in_the_moment_of_a_sign(tmp_path: Path) -> None:
-    """Signs come here by the millisecond; with `asyncio.wait_for` Python 3.11 was held up in most of these ends."""
+def test_the_watch_of_a_lease_is_cancelled_at_once_also_during_a_heartbeat(tmp_path: Path) -> None:
+    """With a heartbeat per millisecond and `asyncio.wait_for`, Python 3.11 was blocked in most of these ends."""
     os.mkfifo(tmp_path / "lease")
     holder = os.open(tmp_path / "lease", os.O_RDWR)
     sign = f"import os, time\nwhile True: os.write({holder}, b'.'); time.sleep(0.001)"
 
-    async def story(number: int) -> int:
+    async def scenario(number: int) -> int:
         await asyncio.sleep(number % 7 / 1000)
         return number
 
@@ -133,19 +133,19 @@ def test_a_lease_is_let_go_at_once_also_in_the_moment_of_a_sign(tmp_path: Path) 
         try:
             began = time.monotonic()
             for number in range(60):
-                assert asyncio.run(unless(lease.watch(tmp_path / "lease", 20), story=story(number))) == number
+                assert asyncio.run(run_watched(scenario(number), lease.watch(tmp_path / "lease", 20))) == number
             assert time.monotonic() - began < 10
         finally:
             signs.kill()
             os.close(holder)
 
 
-def test_a_wait_tells_whether_the_deadline_came_first() -> None:
+def test_a_wait_returns_whether_the_predicate_held_before_the_deadline() -> None:
     assert asyncio.run(until(lambda: True, deadline=Deadline(0)))
     assert not asyncio.run(until(lambda: False, deadline=Deadline(0.01), poll_s=0.001))
 
 
-def test_a_child_that_ends_before_its_number_is_known_is_left_to_who_waits_for_it() -> None:
+def test_a_child_that_ends_before_its_pid_is_recorded_is_left_to_asyncio() -> None:
     script = """
 import os, time
 from verl_node.supervision import process_tree

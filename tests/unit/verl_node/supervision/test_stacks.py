@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from verl_node.ray_node import environment, worker_setup
 from verl_node.settings.ports import HeadPorts, NodePorts
+from verl_node.settings.settings import Settings
 from verl_node.supervision import stacks
 
 SPIES = {
@@ -57,7 +58,7 @@ def test_the_training_comes_before_rays_own_helpers(tmp_path: Path, child: int) 
 
 
 @pytest.mark.usefixtures("child")
-def test_a_spy_that_may_not_read_them_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_a_missing_permission_of_py_spy_is_reported_with_the_reason(tmp_path: Path) -> None:
     said, text = written(tmp_path, SPIES["that may not"])
 
     assert "stacks of 0 of 1" in said
@@ -66,27 +67,24 @@ def test_a_spy_that_may_not_read_them_is_told_with_the_reason(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("child")
-def test_without_a_spy_the_states_of_the_kernel_are_there_and_the_remedy(tmp_path: Path) -> None:
+def test_without_py_spy_the_kernel_states_are_written(tmp_path: Path) -> None:
     said, text = written(tmp_path, "")
 
-    assert "it comes with ray[default]" in said
+    assert "ray[default] installs it" in said
     assert "State:" in text
 
 
 @pytest.mark.usefixtures("child")
-def test_a_spy_that_hangs_itself_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "_EACH_S", 0.3)
+def test_a_hanging_py_spy_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "_PROCESS_S", 0.3)
 
     _, text = written(tmp_path, SPIES["that hangs"])
 
-    assert "py-spy gave no answer" in text
+    assert "py-spy did not answer" in text
 
 
-def test_ray_workers_import_what_makes_them_readable() -> None:
-    ports = NodePorts.deal(20000, 20511, HeadPorts.parse("6380,6379,8265"))
-    built = environment.build(
-        {}, gcs="n1:6379", ports=ports, platform="cpu", gpus=0, ray=(2, 60), start_timeout_s=1, silence_s=60,
-        token_file=None, verl_checkout=None, training={}, fabric={},
-    )  # fmt: skip
+def test_ray_workers_import_the_setup_for_py_spy() -> None:
+    ports = NodePorts.divide(20000, 20511, HeadPorts.parse("6380,6379,8265"))
+    built = environment.build(Settings.from_env({}), ports=ports, gpus=0, ray=(2, 60), training={})
 
     assert importlib.import_module(built["RAY_preload_python_modules"]) is worker_setup

@@ -1,4 +1,4 @@
-"""What `ray start` is made to do inside, with stand-ins for the modules of Ray that are changed."""
+"""Patches of `ray start`, with stand-ins for the modules of Ray that they change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_node.ray_node import deferred_start, hook
+from verl_node.ray_node import fast_start
 
 RAYLET = ["raylet", "--node_id=1a", "--session_dir=/local/ray/session", "--labels={}", "--head"]
 LOCK = "/local/ray/a lock"
@@ -22,7 +22,7 @@ PORTS = {
 
 
 class Ray:
-    """Ray's modules: a raylet that registers at the third question, and what was started and written."""
+    """Ray's modules: a raylet that registers at the third query; records started processes and published ports."""
 
     def __init__(self) -> None:
         self.started: list[list[str]] = []
@@ -44,8 +44,8 @@ class Ray:
         self.started.append(command)
         return SimpleNamespace(process=SimpleNamespace(poll=lambda: self.raylet_code))
 
-    def start(self, timeout_s: float = 10, **changes: Any) -> hook.Start:
-        return hook.Start(self.services, SimpleNamespace(**{**PORTS, **changes}), timeout_s)
+    def start(self, timeout_s: float = 10, **changes: Any) -> fast_start.ProcessStarter:
+        return fast_start.ProcessStarter(self.services, SimpleNamespace(**{**PORTS, **changes}), timeout_s, LOCK)
 
 
 def module(name: str, **names: object) -> Any:
@@ -68,14 +68,14 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     }
     for name, stand_in in modules.items():
         monkeypatch.setitem(sys.modules, name, stand_in)
-    monkeypatch.setattr(hook, "_POLL_S", 0)
-    monkeypatch.setenv(deferred_start.VARIABLE, LOCK)
+    monkeypatch.setattr(fast_start, "_POLL_S", 0)
+    monkeypatch.setenv(fast_start.LOCK_VARIABLE, LOCK)
     return made
 
 
 @pytest.mark.parametrize(("asked", "port"), [("", None), ("0", None), ("1", 20009)])
 @pytest.mark.parametrize("head", [True, False])
-def test_the_client_server_starts_only_where_it_is_asked_for(
+def test_the_client_server_starts_only_if_it_is_turned_on(
     ray: Ray, monkeypatch: pytest.MonkeyPatch, asked: str, port: int | None, head: bool
 ) -> None:
     monkeypatch.setenv("VERLJOB_RAY_CLIENT", asked)
@@ -83,94 +83,124 @@ def test_the_client_server_starts_only_where_it_is_asked_for(
     monkeypatch.setenv("VERLJOB_RAY_HEAD_TEMP_DIR", "/local/ray")
     parameters = SimpleNamespace(ray_client_server_port=20009, dashboard_host="127.0.0.1", dashboard_port=8265)
 
-    hook.before_start(parameters, head)
+    fast_start.before_start(parameters, head)
 
     assert parameters.ray_client_server_port == port
 
 
-def test_ray_start_waits_for_its_raylet_as_long_as_it_is_told(ray: Ray) -> None:
-    assert ray.start().node("gcs", node_id="1a") == "node"
+@pytest.mark.parametrize(
+    ("version", "cores", "used"),
+    [
+        ((2, 39), 2, False), ((2, 40), 2, True), ((2, 54), 15, True), ((2, 60), 1, True), ((2, 61), 2, False),
+        ((3, 0), 2, False), ((2, 60), 16, False), ((2, 60), 192, False),
+    ],
+)  # fmt: skip
+def test_the_patches_are_used_with_tested_versions_of_ray_on_few_cores(
+    version: tuple[int, int], cores: int, used: bool
+) -> None:
+    assert fast_start.supported(version, cores) is used
 
 
-def test_it_gives_up_when_that_time_is_over(ray: Ray) -> None:
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("lock", [LOCK, None])
+def test_without_a_start_lock_ray_start_is_unchanged(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch, head: bool, lock: str | None
+) -> None:
+    monkeypatch.setenv("VERLJOB_RAY_TIMEOUT_S", "180")
+    monkeypatch.setenv("VERLJOB_RAY_HEAD_TEMP_DIR", "/local/ray")
+    if lock is None:
+        monkeypatch.delenv(fast_start.LOCK_VARIABLE)
+    before = [dict(vars(module)) for module in (ray.services, ray.node, ray.store)]
+
+    fast_start.before_start(SimpleNamespace(dashboard_host="127.0.0.1", dashboard_port=8265), head)
+
+    after = [dict(vars(module)) for module in (ray.services, ray.node, ray.store)]
+    assert (after == before) is (lock is None)
+
+
+def test_ray_start_waits_for_its_raylet_until_our_timeout(ray: Ray) -> None:
+    assert ray.start().get_node("gcs", node_id="1a") == "node"
+
+
+def test_the_wait_for_the_raylet_times_out(ray: Ray) -> None:
     with pytest.raises(RuntimeError, match="not yet"):
-        ray.start(timeout_s=-1).node("gcs", node_id="1a")
+        ray.start(timeout_s=-1).get_node("gcs", node_id="1a")
 
 
-def test_it_does_not_wait_for_a_raylet_that_has_ended(ray: Ray) -> None:
+def test_ray_start_does_not_wait_for_a_raylet_that_has_ended(ray: Ray) -> None:
     start = ray.start()
-    start.process(RAYLET, "raylet")
+    start.start(RAYLET, "raylet")
     ray.raylet_code = -6
 
-    with pytest.raises(hook.RayletEnded, match="ended with -6"):
-        start.node("gcs", node_id="1a")
+    with pytest.raises(fast_start.RayletEnded, match="ended with -6"):
+        start.get_node("gcs", node_id="1a")
 
 
-def test_the_raylet_finds_the_ports_of_its_agents_written_down(ray: Ray) -> None:
-    ray.start().process(RAYLET, "raylet")
+def test_the_ports_of_the_agents_are_published_for_the_raylet(ray: Ray) -> None:
+    ray.start().start(RAYLET, "raylet")
 
     assert ray.written == [("/local/ray/session", "1a", name, port) for name, port in PORTS.items()]
     assert ray.started == [RAYLET]
 
 
 @pytest.mark.parametrize("changes", [{"metrics_export_port": None}, {"runtime_env_agent_port": 0}])
-def test_ports_that_the_agents_choose_are_left_to_them(ray: Ray, changes: dict[str, Any]) -> None:
-    ray.start(**changes).process(RAYLET, "raylet")
+def test_ports_that_the_agents_choose_are_not_published(ray: Ray, changes: dict[str, Any]) -> None:
+    ray.start(**changes).start(RAYLET, "raylet")
 
     assert ray.written == []
 
 
-def test_a_ray_that_writes_no_ports_is_left_alone(ray: Ray) -> None:
+def test_a_ray_that_reads_no_published_ports_gets_none(ray: Ray) -> None:
     del ray.raylet.persist_port
-    ray.start().process(RAYLET, "raylet")
+    ray.start().start(RAYLET, "raylet")
 
     assert ray.started == [RAYLET]
 
 
-def test_what_nothing_waits_for_stands_by(ray: Ray) -> None:
+def test_helpers_that_a_cluster_does_not_need_are_delayed(ray: Ray) -> None:
     for process_type in ("dashboard", "monitor", "log_monitor", "gcs_server"):
-        ray.start().process(["a"], process_type)
+        ray.start().start(["a"], process_type)
 
-    later = [[*deferred_start.words(number, LOCK), "a"] for number in (10, 10, 19)]
+    later = [[*fast_start.delayed(number, LOCK), "a"] for number in (10, 10, 19)]
     assert ray.started == [*later, ["a"]]
 
 
 AGENTS = ["--dashboard_agent_command=python3 agent.py", "--runtime_env_agent_command=python3 main.py"]
 
 
-def test_the_agents_that_the_raylet_starts_stand_by_too(ray: Ray) -> None:
-    ray.start().process([*RAYLET, *AGENTS], "raylet")
+def test_the_agents_that_the_raylet_starts_are_delayed(ray: Ray) -> None:
+    ray.start().start([*RAYLET, *AGENTS], "raylet")
 
-    later = shlex.join(deferred_start.words(19, LOCK))
+    later = shlex.join(fast_start.delayed(19, LOCK))
     assert ray.started[0][len(RAYLET) :] == [
         f"--dashboard_agent_command={later} python3 agent.py",
         f"--runtime_env_agent_command={later} python3 main.py",
     ]
 
 
-def test_agents_whose_ports_the_raylet_waits_for_only_stand_back(ray: Ray) -> None:
+def test_agents_whose_ports_the_raylet_waits_for_only_get_a_niceness(ray: Ray) -> None:
     del ray.raylet.persist_port
-    ray.start().process([*RAYLET, *AGENTS], "raylet")
+    ray.start().start([*RAYLET, *AGENTS], "raylet")
 
     assert ray.started[0][len(RAYLET)] == "--dashboard_agent_command=nice --adjustment=19 python3 agent.py"
 
 
-def test_the_dashboards_address_is_known_before_it_says_so(ray: Ray) -> None:
-    hook.know_the_dashboard("127.0.0.1:8265")
+def test_the_dashboards_address_is_published_before_the_dashboard_runs(ray: Ray) -> None:
+    fast_start.publish_dashboard("127.0.0.1:8265")
 
     assert ray.store._internal_kv_get(b"dashboard", namespace=b"n") == b"127.0.0.1:8265"
     assert ray.store._internal_kv_get(b"other", namespace=b"-n") == b"other-n"
 
 
-def test_a_worker_does_not_wait_for_the_heads_raylet_to_say_where_its_files_are(ray: Ray) -> None:
-    hook.know_the_head("/local/ray")
+def test_a_worker_does_not_wait_for_the_heads_raylet(ray: Ray) -> None:
+    fast_start.publish_head("/local/ray")
     (head,) = ray.node.get_all_node_info_until_retrieved("gcs", timeout_per_retry=5, node_selectors=[])
 
     assert (head.temp_dir, head.session_dir) == ("/local/ray", "/local/ray/session_name-session")
 
 
-def test_a_ray_that_does_not_wait_for_the_head_is_left_alone(ray: Ray) -> None:
+def test_a_ray_that_does_not_wait_for_the_head_is_not_patched(ray: Ray) -> None:
     del ray.node.get_all_node_info_until_retrieved
-    hook.know_the_head("/local/ray")
+    fast_start.publish_head("/local/ray")
 
     assert not hasattr(ray.node, "get_all_node_info_until_retrieved")
