@@ -53,7 +53,7 @@ def demo(_: Context) -> None:
     tags = catalog.names(variant)
     echo(f"build      {tags[0]}")
     build(BuildRequest(variant, tags), Site.read())
-    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, say=echo)
+    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=echo)
     raise Exit(code=code)
 
 

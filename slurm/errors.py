@@ -1,13 +1,13 @@
 """Errors of the rehearsal cluster and of the commands for jobs.
 
 SlurmError
-├── EngineMissing       no docker client or compose command that can be used
-├── CommandFailed       a command that had to succeed did not
-├── ClusterNotReady     the rehearsal cluster is not there, or was not whole in time
-├── CannotLook          a configuration could not be looked at: no such recipe, or no image that can
+├── EngineMissing       no usable docker client or compose command
+├── CommandFailed       a command exited with an error
+├── ClusterNotReady     the rehearsal cluster does not run, or not completely at the deadline
+├── CannotCheck         a configuration could not be checked: unknown recipe, or an image that cannot
 ├── JobUnfinished       a job had not ended at its deadline
-├── NoRecord            a job left no record of what is asked about it
-└── NothingToExplain    no log of the job that was named
+├── NoRecord            a job left no file with the requested information
+└── NothingToExplain    no log of the given job
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from collections.abc import Sequence
 
 
 class SlurmError(Exception):
-    """The root of this package's errors."""
+    """Base class of this package's errors."""
 
 
 class EngineMissing(SlurmError, LookupError):
-    """No docker client or compose command that can be used."""
+    """No usable docker client or compose command."""
 
 
 class CommandFailed(SlurmError):
-    """A command that had to succeed did not; carries its words, its exit code and what it said."""
+    """A command exited with an error; has its arguments, exit code and output."""
 
     def __init__(self, argv: Sequence[str], code: int, output: str, *, where: str = "this machine") -> None:
-        said = "\n".join(output.strip().splitlines()[-20:]) or "(nothing)"
-        super().__init__(f"`{shlex.join(argv)}` on {where} ended with {code}; it said:\n{said}")
+        tail = "\n".join(output.strip().splitlines()[-20:]) or "(nothing)"
+        super().__init__(f"`{shlex.join(argv)}` on {where} ended with {code}; its output:\n{tail}")
         self.argv = list(argv)
         self.code = code
         self.output = output
 
 
 class ClusterNotReady(SlurmError, TimeoutError):
-    """The rehearsal cluster is not there, or was not whole in time."""
+    """The rehearsal cluster does not run, or not completely at the deadline."""
 
 
-class CannotLook(SlurmError):
-    """A configuration could not be looked at: there is no such recipe, or no image that can."""
+class CannotCheck(SlurmError):
+    """A configuration could not be checked: the recipe is unknown, or the image cannot check it."""
 
 
 class JobUnfinished(SlurmError, TimeoutError):
@@ -48,8 +48,8 @@ class JobUnfinished(SlurmError, TimeoutError):
 
 
 class NoRecord(SlurmError, FileNotFoundError):
-    """A job left no record of what is asked about it."""
+    """A job left no file with the requested information."""
 
 
 class NothingToExplain(SlurmError, LookupError):
-    """No log of the job that was named."""
+    """No log of the given job."""

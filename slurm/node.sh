@@ -1,7 +1,7 @@
 #!/bin/bash
-# shellcheck disable=SC2034 # the version is read by launch.sh, the rest by the libraries
-# One node of a job: checks the host, brings the image, hands the container what Slurm gave this node and no more,
-# stays with it and leaves a verdict. Started by launch.sh's srun as a task on every node; the container is its child.
+# shellcheck disable=SC2034 # launch.sh reads the version, the libraries read the rest
+# One node of a job: checks the host, pulls or loads the image, runs the container with this node's share of the allocation
+# and leaves a verdict. launch.sh's srun starts it as a task on every node; the container is its child.
 set -Eeuo pipefail
 
 readonly LAUNCH_VERSION=0.1.0 # launch.sh has the same line
@@ -12,28 +12,28 @@ _main() {
     source "$VERLJOB_HOME/slurm/lib/node/main.sh"
     trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence >&2' EXIT
     require_numbers SLURM_NODEID SLURM_JOB_ID SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_CPUS_ON_NODE VERLJOB_ATTEMPT VERLJOB_PULLS VERLJOB_PULL_TIMEOUT_S
-    case ${VERLJOB_DRY_RUN:+rehearse}${1:-} in
-        rehearse*) container_spec::show ;;
+    case ${VERLJOB_DRY_RUN:+dry_run}${1:-} in
+        dry_run*) container_spec::print ;;
         sweep) node::sweep ;;
-        *) _stay ;;
+        *) _run ;;
     esac
 }
 
-_stay() {
-    ulimit -c 0 # a core would hold the job's token, here and in what runs without an engine
+_run() {
+    ulimit -c 0 # a core dump would contain the job's token, also one of a process without a container
     node::begin
-    host_check::begin
-    image::bring
+    host_check::start
+    image::pull_or_load
     STAGE=container
-    stale_containers::remove
-    scratch::make
-    ports::range
+    container::remove_stale
+    scratch::create
+    ports::read_range
     ports::reserve "$PORTS_LOW" $((PORTS_HIGH - PORTS_FOR_HEADS)) "$VERLJOB_PORTS" "$SLURM_JOB_ID"
     export VERLJOB_PORT_BLOCK=$PORTS_FIRST-$PORTS_LAST
     container_spec::make
-    account::write "$LOCAL"
+    container_spec::write_account "$LOCAL"
     secrets::write "$LOCAL/secrets"
-    host_check::judge "$LOCAL/out/host-checks"
+    host_check::write_results "$LOCAL/out/host-checks"
     container::run
 }
 

@@ -18,7 +18,7 @@ class Container(Host):
 
     def __init__(self, nodes: int, base: str) -> None:
         """Build the image on the one of the rehearsal cluster's login node, and start it."""
-        engine = docker.from_env(timeout=compose.PATIENCE_S)
+        engine = docker.from_env(timeout=compose.CLIENT_TIMEOUT_S)
         compose.build_images(base)
         build = [compose.docker_command(), "build", "--quiet", "--tag", IMAGE, str(FOLDER)]
         compose.run(build, {"DOCKER_BUILDKIT": "1"})

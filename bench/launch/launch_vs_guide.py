@@ -30,7 +30,7 @@ from bench.launch import floor
 from bench.launch.floor import PlainCluster
 from slurm.errors import CommandFailed
 from slurm.testbed.cluster import Cluster
-from slurm.testbed.waiting import wait_until
+from slurm.testbed.compose import wait_until
 
 LAUNCH_TIMEOUT_S = 300
 FLAGS = ["--ntasks-per-node=1", "--cpus-per-task=4", "--gpus-per-node=1", "--mem=8G"]

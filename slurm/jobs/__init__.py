@@ -1,1 +1,1 @@
-"""Jobs as seen from the submit host: check, doctor, explain, records."""
+"""Commands for jobs on the submit host: check, doctor, explain."""

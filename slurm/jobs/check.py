@@ -13,20 +13,20 @@ from pathlib import Path
 
 import yaml
 
-from slurm.errors import CannotLook
+from slurm.errors import CannotCheck
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PLATFORMS = ("rocm", "cuda", "cpu")
 GIB = 1 << 30
 TIMEOUT_S = 120
-LOOK = "verl_node.configuration"
+MODULE = "verl_node.configuration"
 _WANDB_HOST = "api.wandb.ai"
 _DAY_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a job would be given: the flags of sbatch that a configuration depends on; memory in GiB, 0 for unknown."""
+    """The sbatch flags of a job that a configuration depends on; memory in GiB, 0 for unknown."""
 
     recipe: str
     overrides: Sequence[str]
@@ -40,22 +40,25 @@ class Job:
 
 
 def run(job: Job, environ: Mapping[str, str]) -> int:
-    """Look at it in a container, or with VERLJOB_RUNTIME=bare in the environment's place; print and return 0 or 65."""
+    """Run the check in a container, or with VERLJOB_RUNTIME=bare in the environment; return 0 or 65."""
     recipe = find(job.recipe)
     runtime = environ.get("VERLJOB_RUNTIME") or "docker"
     image = job.image or environ.get("VERLJOB_IMAGE") or f"verl.{_platform(recipe, environ)}:latest"
-    words = ["-m", LOOK, *_flags(job, recipe, environ), "--", *job.overrides]
-    python = [str(Path(image) / "bin" / "python3")] if runtime == "bare" else ["python3"]
-    argv = [*python, *words] if runtime == "bare" else [*_container(runtime, image, recipe, environ), *python, *words]
-    env = {**environ, "PYTHONPATH": str(RECIPES.parents[1] / "entrypoints")} if runtime == "bare" else environ
+    arguments = ["-m", MODULE, *_flags(job, recipe, environ), "--", *job.overrides]
+    if runtime == "bare":
+        argv = [str(Path(image) / "bin" / "python3"), *arguments]
+        env = {**environ, "PYTHONPATH": str(RECIPES.parents[1] / "entrypoints")}
+    else:
+        argv = [*_container(runtime, image, recipe, environ), "python3", *arguments]
+        env = dict(environ)
     print(f"image {image}, {runtime}", file=sys.stderr if job.only_print else sys.stdout, flush=True)
     try:
-        code = subprocess.run(argv, env=dict(env), check=False, timeout=TIMEOUT_S).returncode
+        code = subprocess.run(argv, env=env, check=False, timeout=TIMEOUT_S).returncode
     except (OSError, subprocess.TimeoutExpired) as failed:
-        raise CannotLook(f"{runtime} could not look at {recipe.name} with {image}: {failed}.") from failed
+        raise CannotCheck(f"{runtime} could not check {recipe.name} with {image}: {failed}.") from failed
     if code not in (0, 65):
-        raise CannotLook(
-            f"{runtime} ended with {code} for {image}. It has to be an image of this toolkit that has `{LOOK}`: "
+        raise CannotCheck(
+            f"{runtime} ended with {code} for {image}. It has to be an image of this toolkit that has `{MODULE}`: "
             f"./run build makes one, --image or VERLJOB_IMAGE names another."
         )
     return code
@@ -66,32 +69,32 @@ def find(recipe: str) -> Path:
     path = Path(recipe).resolve() if recipe.endswith(".yaml") else RECIPES / f"{recipe}.yaml"
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in RECIPES.glob("*.yaml")))
-        raise CannotLook(f"There is no recipe {recipe}; recipes are {names}, or the path of a .yaml file.")
+        raise CannotCheck(f"There is no recipe {recipe}; recipes are {names}, or the path of a .yaml file.")
     return path
 
 
 def minutes(text: str) -> int:
-    """Return a time limit as sbatch takes it (minutes, [days-]hours:minutes[:seconds]) in minutes; 0 for none."""
-    found = re.fullmatch(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})", text or "0")
-    if found is None:
-        raise CannotLook(
-            f"The time limit {text} is none of sbatch's: write minutes, hours:minutes:seconds or days-hours."
+    """Parse a time limit of sbatch (minutes, [days-]hours:minutes[:seconds]) into minutes; 0 for none."""
+    match = re.fullmatch(r"(?:(?P<days>\d+)-)?(?P<parts>\d+(?::\d+){0,2})", text or "0")
+    if match is None:
+        raise CannotCheck(
+            f"The time limit {text} is not in a format of sbatch: write minutes, hours:minutes:seconds or days-hours."
         )
-    parts = [int(part) for part in found["parts"].split(":")]
-    if found["days"] is not None:
+    parts = [int(part) for part in match["parts"].split(":")]
+    if match["days"] is not None:
         hours, rest = parts[0], (parts[1] if len(parts) > 1 else 0)
-        return int(found["days"]) * _DAY_MINUTES + hours * 60 + rest
+        return int(match["days"]) * _DAY_MINUTES + hours * 60 + rest
     return parts[0] * 60 + parts[1] if len(parts) == 3 else parts[0]
 
 
 def _platform(recipe: Path, environ: Mapping[str, str]) -> str:
-    """The recipe's platform, or the one of which this account says that its jobs have it; cpu where neither does."""
+    """Return VERLJOB_PLATFORM, else the recipe's platform, else cpu."""
     if environ.get("VERLJOB_PLATFORM"):
         return environ["VERLJOB_PLATFORM"]
     try:
         content = yaml.safe_load(recipe.read_text(encoding="utf-8"))
     except yaml.YAMLError as broken:
-        raise CannotLook(f"{recipe} is no YAML: {broken}. Compare it with slurm/recipes/.") from broken
+        raise CannotCheck(f"{recipe} is not valid YAML: {broken}. Compare it with slurm/recipes/.") from broken
     platform = content.get("platform") if isinstance(content, dict) else None
     return platform if platform in PLATFORMS else "cpu"
 
@@ -108,7 +111,7 @@ def _flags(job: Job, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _container(runtime: str, image: str, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """The command line of a container that sees the recipe, the data and the models, and can change nothing."""
+    """Yield the command line of a container with read-only mounts of the recipe, the data and the models."""
     client = environ.get("VERLJOB_DOCKER") or runtime
     yield from (client, "run", "--rm", "--network", "host", "--tmpfs", "/tmp", "--env", "HOME=/tmp")  # noqa: S108
     yield from ("--user", f"{os.getuid()}:{os.getgid()}") if runtime == "docker" else ()
@@ -124,14 +127,10 @@ def _container(runtime: str, image: str, recipe: Path, environ: Mapping[str, str
 
 
 def _folders(recipe: Path, hub: Path, environ: Mapping[str, str]) -> list[Path]:
-    wanted = [
-        recipe.parent,
-        hub,
-        _data(environ),
-        *map(Path, filter(None, map(environ.get, ("VERLJOB_MODEL", "VERLJOB_VERL")))),
-    ]
-    there = [path for path in dict.fromkeys(wanted) if path.is_absolute() and path.is_dir()]
-    return [path for path in there if not any(other in path.parents for other in there)]
+    given = map(Path, filter(None, map(environ.get, ("VERLJOB_MODEL", "VERLJOB_VERL"))))
+    paths = dict.fromkeys([recipe.parent, hub, _data(environ), *given])
+    existing = [path for path in paths if path.is_absolute() and path.is_dir()]
+    return [path for path in existing if not any(other in path.parents for other in existing)]
 
 
 def _data(environ: Mapping[str, str]) -> Path:
@@ -139,7 +138,7 @@ def _data(environ: Mapping[str, str]) -> Path:
 
 
 def _logs_to_wandb(environ: Mapping[str, str]) -> bool:
-    """As verl_node.settings.settings judges it on a node."""
+    """Return the same as ``Settings.logs_to_wandb`` of verl_node on a node."""
     if environ.get("WANDB_API_KEY") or environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
         return True
     try:

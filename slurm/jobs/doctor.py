@@ -1,4 +1,4 @@
-"""Checks the login node; lists the nodes that a job's checks found bad."""
+"""Health checks of the login node; the bad nodes of a job as a flag of sbatch."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from slurm.errors import NoRecord
 ROOT = Path(__file__).parents[2]
 
 
-def here(words: Sequence[str]) -> int:
-    """Check this machine with what the nodes are checked with, in a process of its own; return its exit code."""
+def check_host(flags: Sequence[str]) -> int:
+    """Run the nodes' checks on this machine, in a subprocess; return its exit code."""
     packages = os.pathsep.join(filter(None, [str(ROOT / "entrypoints"), os.environ.get("PYTHONPATH", "")]))
-    argv = [sys.executable, "-m", "verl_node.checks", *words]
+    argv = [sys.executable, "-m", "verl_node.checks", *flags]
     return subprocess.run(argv, env={**os.environ, "PYTHONPATH": packages}, check=False).returncode
 
 
 def exclusion(job: str) -> str:
-    """Return sbatch's flag that leaves out the nodes which a job's checks found bad, empty where none is.
+    """Return sbatch's flag that excludes the nodes with failed checks, empty if there are none.
 
-    ``job`` is its number, below the folder from which it was submitted, or its run directory. Raises NoRecord.
+    ``job`` is a number, for a job submitted from the current folder, or a run directory. Raises NoRecord.
     """
-    place = Path(job) if not job.isdigit() else Path("verljob") / job
-    found = sorted([*place.glob("checks.json"), *place.glob("attempt-*/checks.json")], key=_attempt)
-    if not found:
-        raise NoRecord(f"{place.resolve()} has no checks.json: name a job submitted from here, or its run directory")
-    return str(json.loads(found[-1].read_text())["exclude"])
+    folder = Path(job) if not job.isdigit() else Path("verljob") / job
+    files = sorted([*folder.glob("checks.json"), *folder.glob("attempt-*/checks.json")], key=_attempt)
+    if not files:
+        raise NoRecord(f"{folder.resolve()} has no checks.json: name a job submitted from here, or its run directory")
+    return str(json.loads(files[-1].read_text())["exclude"])
 
 
 def _attempt(file: Path) -> int:

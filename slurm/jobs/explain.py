@@ -1,4 +1,4 @@
-"""Explains a failed job from its files, with verl_node.explain in a process of its own."""
+"""Explains a failed job from its files, with verl_node.explain in a subprocess."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from slurm.errors import CommandFailed, NothingToExplain
 
 ENTRYPOINTS = Path(__file__).parents[2] / "entrypoints"
 BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
-_RUN_FOLDER = re.compile(r"^run folder  (.+)$", re.MULTILINE)  # slurm/lib/launch/announce.sh
+_RUN_FOLDER = re.compile(r"^run folder  (.+)$", re.MULTILINE)  # slurm/lib/launch/main.sh
 _HEAD_BYTES = 65536
 FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
-"""Slurm's states (squeue(1)) of a job whose log has a failure, whether it says so or not."""
+"""Slurm's states (squeue(1)) of a job that has a failure, even if its log shows none."""
 
 
-def explain(what: str, *, folder: Path, as_json: bool = False, failed: bool = False) -> str:
+def explain(target: str, *, folder: Path, as_json: bool = False, failed: bool = False) -> str:
     """Return the explanation of a job's number, a log, or a folder with logs.
 
-    :param folder: where the job was submitted, or anywhere: Slurm is asked where it was, as long as it remembers.
-    :param failed: it is known that the job did; of a number Slurm is asked.
-    :raises NothingToExplain: there is nothing of that job here, or no log in what was named.
+    :param folder: the submit folder. Another folder works as long as Slurm remembers the job.
+    :param failed: the job is known to have failed. For a number Slurm is queried.
+    :raises NothingToExplain: no file of the job was found, or the target contains no log.
     """
-    path = Path(what)
-    if what.isdigit() and not path.exists():
-        job = _asked("scontrol", "show", "job", what)
-        path, failed = _find(what, folder, job), failed or _failed(what, job)
-    words = [*(["--failed"] if failed else []), *(["--json"] if as_json else [])]
-    return _run("verl_node.explain", [str(path), *words])
+    path = Path(target)
+    if target.isdigit() and not path.exists():
+        job = _query("scontrol", "show", "job", target)
+        path, failed = _find(target, folder, job), failed or _has_failed(target, job)
+    return _run("verl_node.explain", [str(path), *(["--failed"] if failed else []), *(["--json"] if as_json else [])])
 
 
 def page() -> str:
-    """Return the part of docs/troubleshooting.md that the rules make."""
+    """Return the part of docs/troubleshooting.md that is generated from the rules."""
     return _run("verl_node.explain.page", [])
 
 
 def write_page(file: Path) -> Path:
-    """Write the rules' part of a page anew, between its marks, and return the file."""
+    """Replace the generated part of a page, between its marks, and return the file."""
     text = file.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -51,8 +50,8 @@ def write_page(file: Path) -> Path:
     return file
 
 
-def _run(module: str, words: Sequence[str]) -> str:
-    argv = [sys.executable, "-m", module, *words]
+def _run(module: str, arguments: Sequence[str]) -> str:
+    argv = [sys.executable, "-m", module, *arguments]
     environ = {**os.environ, "PYTHONPATH": str(ENTRYPOINTS)}
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 64:
@@ -62,23 +61,23 @@ def _run(module: str, words: Sequence[str]) -> str:
     return done.stdout.rstrip("\n")
 
 
-def _find(what: str, folder: Path, job: str) -> Path:
-    """Return the run directory of a job's newest attempt, else its output; ``job`` is what scontrol shows of it."""
-    for place in _places(folder, job):
-        for output in sorted(path for path in place.glob("slurm-*.out") if path.stem.rpartition("-")[2] == what):
+def _find(number: str, folder: Path, job: str) -> Path:
+    """Return the run directory of a job's newest attempt, else its output; ``job`` is its record of scontrol."""
+    for candidate in _folders(folder, job):
+        for output in sorted(path for path in candidate.glob("slurm-*.out") if path.stem.rpartition("-")[2] == number):
             with output.open(encoding="utf-8", errors="replace") as file:
                 named = _RUN_FOLDER.findall(file.read(_HEAD_BYTES))
             run_dir = Path(named[-1]) if named else output
             return run_dir if run_dir.exists() else output
-        if (place / "verljob" / what).is_dir():
-            return place / "verljob" / what
+        if (candidate / "verljob" / number).is_dir():
+            return candidate / "verljob" / number
     raise NothingToExplain(
-        f"Nothing of job {what} was found: no slurm-*-{what}.out and no verljob/{what} in {folder}, and Slurm does not "
-        "know where it ran. Go to the folder from which it was submitted, or name its output or run directory."
+        f"Nothing of job {number} was found: no slurm-*-{number}.out and no verljob/{number} in {folder}, and Slurm "
+        "does not know where it ran. Go to the folder from which it was submitted, or name its output or run directory."
     )
 
 
-def _places(folder: Path, job: str) -> Iterator[Path]:
+def _folders(folder: Path, job: str) -> Iterator[Path]:
     yield folder
     for name in ("WorkDir", "StdOut"):
         found = re.search(rf"^ +{name}=(.+)$", job, re.MULTILINE)
@@ -86,16 +85,17 @@ def _places(folder: Path, job: str) -> Iterator[Path]:
             yield Path(found[1]) if name == "WorkDir" else Path(found[1]).parent
 
 
-def _failed(what: str, job: str) -> bool:
-    """Tell whether Slurm calls a job failed: slurmctld, or the accounting where that has forgotten it."""
+def _has_failed(number: str, job: str) -> bool:
+    """Return whether Slurm calls a job failed: slurmctld, or the accounting if slurmctld has forgotten the job."""
     state = re.search(r"^ +JobState=(\w+)", job, re.MULTILINE)
     if state:
         return state[1] in FAILED
-    return _asked("sacct", "--noheader", "--allocations", f"--jobs={what}", "--format=State").strip().startswith(FAILED)
+    argv = ("sacct", "--noheader", "--allocations", f"--jobs={number}", "--format=State")
+    return _query(*argv).strip().startswith(FAILED)
 
 
-def _asked(*argv: str) -> str:
-    """Return what Slurm answers; empty without Slurm, or where it does not know."""
+def _query(*argv: str) -> str:
+    """Return the output of a command of Slurm; empty without Slurm."""
     if not shutil.which(argv[0]):
         return ""
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout

@@ -1,13 +1,19 @@
-"""Tasks `job.*`: a job before it is submitted and after it failed."""
+"""Tasks `job.*`: check a job before it is submitted, explain it after it failed."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from invoke import Collection, Context, Exit, task
 
-from slurm.jobs import arguments, check, doctor, explain
+from slurm.jobs import check, doctor, explain
+
+
+def after_dashes() -> list[str]:
+    """Return the arguments behind `--` as typed: Invoke would join them with blanks."""
+    return sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
 
 
 @task(
@@ -17,11 +23,11 @@ from slurm.jobs import arguments, check, doctor, explain
         "recipe": "a name of slurm/recipes/ or a .yaml file; overrides follow after --",
         "nodes": "as for sbatch, like the next four",
         "gpus_per_node": "of one node",
-        "time": "the time limit, as sbatch takes it",
+        "time": "the time limit, in a format of sbatch",
         "node_memory": "of one node, in GiB",
         "gpu_memory": "of one GPU, in GiB",
         "image": "an image of this machine (else VERLJOB_IMAGE, verl.PLATFORM:latest)",
-        "print": "print the command of the training and end",
+        "print": "print the command of the training and exit",
     },
 )
 def check_configuration(
@@ -36,10 +42,10 @@ def check_configuration(
     image: str = "",
     print: bool = False,
 ) -> None:
-    """Look at a training's configuration before it is submitted: check RECIPE -- trainer.total_epochs=3"""
+    """Check a training's configuration before it is submitted: check RECIPE -- trainer.total_epochs=3"""
     limit = check.minutes(time)
     memory = (gpu_memory, node_memory)
-    job = check.Job(recipe, arguments.after_dashes(), nodes, gpus_per_node, image, *memory, limit, print)
+    job = check.Job(recipe, after_dashes(), nodes, gpus_per_node, image, *memory, limit, print)
     code = check.run(job, os.environ)
     raise Exit(code=code)
 
@@ -47,9 +53,9 @@ def check_configuration(
 @task(
     name="doctor",
     help={
-        "json": "for machines",
-        "show_env": "what would be set for NCCL and Gloo on this machine, and why",
-        "exclude_bad": "a job or its run directory: print sbatch's flag that leaves its bad nodes out",
+        "json": "output for machines",
+        "show_env": "the variables that would be set for NCCL and Gloo on this machine, and why",
+        "exclude_bad": "a job or its run directory: print sbatch's flag that excludes its bad nodes",
     },
 )
 def check_machine(_: Context, json: bool = False, show_env: bool = False, exclude_bad: str = "") -> None:
@@ -57,7 +63,7 @@ def check_machine(_: Context, json: bool = False, show_env: bool = False, exclud
     if exclude_bad:
         print(doctor.exclusion(exclude_bad), flush=True)
         return
-    code = doctor.here([flag for flag, on in (("--json", json), ("--show-env", show_env)) if on])
+    code = doctor.check_host([flag for flag, on in (("--json", json), ("--show-env", show_env)) if on])
     raise Exit(code=code)
 
 
@@ -67,11 +73,11 @@ def check_machine(_: Context, json: bool = False, show_env: bool = False, exclud
     help={
         "job": "a job's number, a log or a folder",
         "json": "one JSON object",
-        "failed": "the job failed, whatever its log says (of a number Slurm is asked)",
+        "failed": "the job failed, even if its log shows no failure (for a number Slurm is queried)",
     },
 )
 def explain_job(_: Context, job: str, json: bool = False, failed: bool = False) -> None:
-    """Find the first failure of a job in its logs: its class, where it stands, and the fix."""
+    """Find the first failure of a job in its logs: its class, file and line, and the fix."""
     print(explain.explain(job, folder=Path.cwd(), as_json=json, failed=failed), flush=True)
 
 

@@ -1,57 +1,46 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
-# No container, for sites without them: VERLJOB_IMAGE is the folder of a Python environment, on every node or shared by
-# all, and the checkout's entrypoints/ runs in it, inside the step. Slurm's limits hold, and there are no others.
-# Sets: BARE_PACKAGES, BARE_PLACE, IMAGE_ID, ORPHANS, ORPHANS_PARENT, RUNTIME_ARGV, RUNTIME_SAID.
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
+# No container, for sites without a runtime: VERLJOB_IMAGE is the folder of a Python environment, in which the checkout's
+# entrypoints/ runs, inside the step. Only Slurm's limits apply.
+# Sets: BARE_PACKAGES, IMAGE_ID, ORPHANS, ORPHANS_PARENT, RUNTIME_ARGV, RUNTIME_ERROR.
 
-# What Ray's sockets leave of the 107 bytes of a path (verl_node/ray_node/flags.py).
-readonly BARE_TEMPORARY_BYTES=43
+# Ray's sockets leave this much of the 107 bytes of a path (verl_node/ray_node/flags.py).
+readonly BARE_MAX_TMP_BYTES=43
 
-runtime::available() { :; } # the environment is looked at by load
+runtime::available() { :; } # runtime::load checks the environment
 
-runtime::ways() {
+runtime::image_help() {
     printf 'make an environment as docs/runtimes.md says and export VERLJOB_IMAGE=its folder, by a path that every node sees\n'
 }
 
 runtime::find() {
-    RUNTIME_SAID="with VERLJOB_RUNTIME=bare it names the folder of a Python environment"
+    RUNTIME_ERROR="with VERLJOB_RUNTIME=bare it has to be the folder of a Python environment"
     return 1
 }
 
 # usage: runtime::load FOLDER
-# IMAGE_ID is a digest of what is installed, so that nodes with different environments are told apart.
+# Sets IMAGE_ID to a digest of the installed packages, by which the head compares the nodes.
 runtime::load() {
     local site
     local -a packages
-    [[ -x $1/bin/python3 ]] || { RUNTIME_SAID="it has no bin/python3"; return 1; }
+    [[ -x $1/bin/python3 ]] || { RUNTIME_ERROR="it has no bin/python3"; return 1; }
     site=$(timeout --kill-after=2 60 "$1/bin/python3" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>&1) \
-        || { RUNTIME_SAID="its python3 does not run: ${site##*$'\n'}"; return 1; }
+        || { RUNTIME_ERROR="its python3 does not run: ${site##*$'\n'}"; return 1; }
     packages=("$site"/*.dist-info)
     BARE_PACKAGES=" ${packages[*]##*/} "
     IMAGE_ID=$(printf '%s\n' "${site##*/lib}" "${packages[@]##*/}" | sha256sum)
     IMAGE_ID=sha256:${IMAGE_ID%% *}
 }
 
-runtime::is_ours() {
-    RUNTIME_SAID='Ray is not installed in it'
+runtime::is_toolkit_image() {
+    RUNTIME_ERROR='Ray is not installed in it'
     [[ $BARE_PACKAGES == *' ray-'* ]]
 }
 
-# usage: bare::_place TARGET
-# Sets BARE_PLACE: where on the node lies what a container would see as TARGET.
-bare::_place() {
-    local mount source target
-    for mount in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target _ <<< "$mount"
-        [[ $target != "$1" ]] || { BARE_PLACE=$source && return; }
-    done
-    BARE_PLACE=$1
-}
-
-# Nothing can be shown at another path than its own. What docs/flow.md places in the container is named by variables.
+# Refuses mounts at another path, except those of the toolkit, whose paths are passed by variables.
 bare::_require_own_paths() {
-    local mount source target
-    for mount in "${CONTAINER_MOUNTS[@]}"; do
-        IFS=$'\t' read -r source target _ <<< "$mount"
+    local source target
+    for target in "${CONTAINER_MOUNTS[@]}"; do
+        source=${CONTAINER_SOURCES[$target]}
         case $target in
             "$source" | /tmp | /run/verljob/* | /etc/passwd | /etc/group | "$HOME" | "$CONTAINER_WORKDIR") ;;
             *) fail 64 "the runtime bare cannot show $source as $target" "use it by its own path, or a container's runtime" ;;
@@ -59,50 +48,42 @@ bare::_require_own_paths() {
     done
 }
 
-# usage: bare::_enter COMMAND…
-# Sets RUNTIME_ARGV to COMMAND in the environment's place. Its variables stay as the step has them, but for Slurm's and
-# the toolkit's that no container gets, and for secrets, which entrypoint.sh reads from their file.
-bare::_enter() {
-    local name folder
-    bare::_place /run/verljob/lease
-    folder=${BARE_PLACE%/*}
+# usage: bare::_make_argv COMMAND…
+# Sets RUNTIME_ARGV to COMMAND in the environment, with the step's variables except CONTAINER_UNSET.
+bare::_make_argv() {
+    local name
+    local -r folder=${CONTAINER_SOURCES[/run/verljob/lease]%/*}
     RUNTIME_ARGV=(env)
-    while IFS= read -r name; do RUNTIME_ARGV+=(-u "$name"); done < <(environment::strangers)
-    for name in PYTHONHOME VIRTUAL_ENV; do RUNTIME_ARGV+=(-u "$name"); done
+    for name in ${CONTAINER_UNSET[@]+"${CONTAINER_UNSET[@]}"} PYTHONHOME VIRTUAL_ENV; do RUNTIME_ARGV+=(-u "$name"); done
     for name in "${CONTAINER_ENV[@]}"; do
-        [[ ${!name-} != /run/verljob/* ]] || { bare::_place "${!name}" && RUNTIME_ARGV+=("$name=$BARE_PLACE"); }
+        [[ ${!name-} != /run/verljob/* ]] || RUNTIME_ARGV+=("$name=${CONTAINER_SOURCES[${!name}]:-${!name}}")
     done
-    bare::_place "$HOME"
-    RUNTIME_ARGV+=("HOME=$BARE_PLACE" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
+    RUNTIME_ARGV+=("HOME=${CONTAINER_SOURCES[$HOME]:-$HOME}" "PATH=$VERLJOB_IMAGE/bin:$PATH" "PYTHONPATH=$VERLJOB_HOME/entrypoints"
         "VERLJOB_SECRETS=$folder/secrets" "VERLJOB_OUT=$folder/out" "TMPDIR=$folder/tmp" "VERLJOB_RAY_TEMP_DIR=$folder/tmp" "$@")
 }
 
 runtime::start_argv() {
-    local work temporary
+    local -r work=${CONTAINER_SOURCES[$CONTAINER_WORKDIR]:-$CONTAINER_WORKDIR} tmp=${CONTAINER_SOURCES[/tmp]}
     bare::_require_own_paths
-    bare::_place "$CONTAINER_WORKDIR"
-    work=$BARE_PLACE
-    bare::_place /tmp
-    temporary=$BARE_PLACE
-    # shellcheck disable=SC2016 # expands there
-    bare::_enter bash -c 'cd -- "$0" && exec "$@"' "$work" "$VERLJOB_HOME/entrypoints/entrypoint.sh" node
+    # shellcheck disable=SC2016 # expands in the inner shell
+    bare::_make_argv bash -c 'cd -- "$0" && exec "$@"' "$work" "$VERLJOB_HOME/entrypoints/entrypoint.sh" node
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
-    ((${#temporary} <= BARE_TEMPORARY_BYTES)) || fail 64 "Ray's sockets in $temporary would have too long paths" \
-        "export VERLJOB_LOCAL=a shorter path: the job's folder may have $((BARE_TEMPORARY_BYTES - 4)) bytes"
-    ln -s . "$temporary/ray" # where its logs are looked for
+    ((${#tmp} <= BARE_MAX_TMP_BYTES)) || fail 64 "Ray's sockets in $tmp would have too long paths" \
+        "export VERLJOB_LOCAL=a shorter path: the job's folder may have $((BARE_MAX_TMP_BYTES - 4)) bytes"
 }
 
-runtime::exec_argv() { bare::_enter "${@:2}"; }
+runtime::exec_argv() { bare::_make_argv "${@:2}"; }
 
 runtime::unlimited() { printf 'devices cpus memory pids shm ulimits files\n'; }
 
-# The folder is the one that CONTAINER_NAME is the name of.
-runtime::remove() { bare::_end_orphans "${VERLJOB_LOCAL:-/tmp}/$1"; }
+# usage: runtime::remove NAME
+# NAME is also the name of the job's node-local folder.
+runtime::remove() { bare::_kill_orphans "${VERLJOB_LOCAL:-/tmp}/$1"; }
 
 # usage: bare::_find_orphans FOLDER
-# Sets ORPHANS to this account's processes that belong to the job's node-local FOLDER: by its lease in their environment,
-# by an open file below its tmp, or by a parent that does. The kernel keeps no mark that a process cannot lose: Ray's
-# overwrite their environment with their titles, but hold their logs open.
+# Sets ORPHANS to this account's processes that belong to the job's node-local FOLDER: by the lease in their environment, an
+# open file in its tmp, or their parent. A process can remove each of these marks: Ray's overwrite their environment with
+# their titles, but keep their logs open.
 bare::_find_orphans() {
     local folder pid grew=1
     local -A parents=() ours=()
@@ -123,18 +104,18 @@ bare::_find_orphans() {
 }
 
 # usage: bare::_read_parent PROC-FOLDER
-# Sets ORPHANS_PARENT; returns 1 for a process that has ended.
+# Sets ORPHANS_PARENT; returns 1 if the process has ended.
 bare::_read_parent() {
     local stat
     { read -r stat < "$1/stat"; } 2> /dev/null || return 1
-    # shellcheck disable=SC2086 # its fields, after a name that may hold blanks and brackets
+    # shellcheck disable=SC2086 # the fields after the name, which may contain blanks and brackets
     set -- ${stat##*) }
     ORPHANS_PARENT=$2
     [[ $1 != Z ]]
 }
 
 # usage: bare::_belongs PROC-FOLDER FOLDER
-# What is another's, or has ended meanwhile, cannot be read and does not belong.
+# A process of another account, or one that has ended meanwhile, is unreadable and does not belong.
 bare::_belongs() {
     local item
     while IFS= read -r -d '' item; do
@@ -146,24 +127,24 @@ bare::_belongs() {
     return 1
 }
 
-# usage: bare::_end_orphans FOLDER
-# Kills them and sees them gone. They are stopped first, until a look finds no more: a child that was forked meanwhile
-# is known by its parent alone.
-bare::_end_orphans() {
+# usage: bare::_kill_orphans FOLDER
+# Stops the processes until a search finds no more, since a child forked meanwhile is found only by its parent; then kills
+# them.
+bare::_kill_orphans() {
     local -r deadline=$((SECONDS + 5))
-    local known=0
+    local stopped=0
     bare::_find_orphans "$1"
-    while ((${#ORPHANS[@]} > known)); do
-        known=${#ORPHANS[@]}
-        kill -STOP "${ORPHANS[@]}" 2> /dev/null || : # some may just have ended
+    while ((${#ORPHANS[@]} > stopped)); do
+        stopped=${#ORPHANS[@]}
+        kill -STOP "${ORPHANS[@]}" 2> /dev/null || : # some may have just ended
         bare::_find_orphans "$1"
     done
     while ((${#ORPHANS[@]})); do
         if ((SECONDS >= deadline)); then
-            RUNTIME_SAID="processes ${ORPHANS[*]} do not end"
+            RUNTIME_ERROR="processes ${ORPHANS[*]} do not end"
             return 1
         fi
-        kill -KILL "${ORPHANS[@]}" 2> /dev/null || : # some may just have ended
+        kill -KILL "${ORPHANS[@]}" 2> /dev/null || : # some may have just ended
         sleep 0.1
         bare::_find_orphans "$1"
     done

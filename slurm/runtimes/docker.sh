@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by node.sh
-# Docker. Its containers belong to dockerd, outside Slurm's cgroup: everything is limited here.
+# shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
+# Docker. dockerd runs its containers outside Slurm's cgroup, so every limit is set by flags.
 # Sets: OCI_CLIENT, RUNTIME_ARGV.
 OCI_CLIENT=docker
 # shellcheck source=slurm/lib/runtime/oci.sh
@@ -9,26 +9,26 @@ runtime::available() {
     local socket=${DOCKER_HOST:-unix:///var/run/docker.sock}
     socket=${socket#unix://}
     command -v docker > /dev/null || fail 69 "there is no docker client on $HOST" "install it, or use another runtime: VERLJOB_RUNTIME"
-    ! oci::ask version --format '{{.Server.Version}}' || return 0
-    [[ $RUNTIME_SAID != *'ermission denied'* ]] || fail 77 "$(id -un) may not use Docker on $HOST: $socket belongs to group $(stat -c %G -- "$socket")" \
+    ! oci::query version --format '{{.Server.Version}}' || return 0
+    [[ $RUNTIME_ERROR != *'ermission denied'* ]] || fail 77 "$(id -un) may not use Docker on $HOST: $socket belongs to group $(stat -c %G -- "$socket")" \
         "ask for membership in that group"
-    fail 69 "Docker does not answer on $HOST: $RUNTIME_SAID" "start dockerd there, or exclude the node: sbatch --exclude=$HOST"
+    fail 69 "Docker does not answer on $HOST: $RUNTIME_ERROR" "start dockerd on $HOST, or exclude the node: sbatch --exclude=$HOST"
 }
 
 runtime::start_argv() {
-    oci::run "$UID:${ACCOUNT_GIDS[0]}"
-    oci::each --group-add ${CONTAINER_GROUPS[@]+"${CONTAINER_GROUPS[@]}"}
+    oci::begin_run "$UID:${ACCOUNT_GIDS[0]}"
+    oci::add_flag --group-add ${CONTAINER_GROUPS[@]+"${CONTAINER_GROUPS[@]}"}
     ((${#CONTAINER_GPUS[@]} == 0)) || RUNTIME_ARGV+=(--gpus "\"device=$(IFS=,; printf '%s' "${CONTAINER_GPUS[*]}")\"")
-    oci::mounts
-    oci::rights
-    oci::limits
-    oci::shares
-    oci::node
+    oci::add_mounts
+    oci::add_rights
+    oci::add_ulimits
+    oci::add_resources
+    oci::end_run
 }
 
-runtime::insecure() {
-    oci::ask info --format '{{range .RegistryConfig.IndexConfigs}}{{if not .Secure}}{{.Name}} {{end}}{{end}}' \
-        && [[ " ${OCI_ANSWER##*$'\n'} " == *" $1 "* ]]
+runtime::registry_is_insecure() {
+    oci::query info --format '{{range .RegistryConfig.IndexConfigs}}{{if not .Secure}}{{.Name}} {{end}}{{end}}' \
+        && [[ " ${OCI_OUTPUT##*$'\n'} " == *" $1 "* ]]
 }
 
 runtime::unlimited() { :; }
@@ -37,10 +37,10 @@ runtime::remove() { oci::remove "$1" 'No such container'; }
 
 runtime::list() { oci::list "$1" "{{.Label \"$1\"}}"; }
 
-# The client says it in a line before its hint at --help.
-runtime::last_words() { oci::words "$1" 'docker: '; }
+# The client prints its error in the line before its hint at --help.
+runtime::start_error() { oci::print_error "$1" 'docker: '; }
 
-# Asked of the engine's recent events, since the container itself is gone.
+# Reads the engine's recent events, since the container itself is gone.
 runtime::ran_out_of_memory() {
-    oci::ask events --since 10m --until 0s --filter "container=$1" --filter event=oom --format '{{.Action}}' && [[ -n $OCI_ANSWER ]]
+    oci::query events --since 10m --until 0s --filter "container=$1" --filter event=oom --format '{{.Action}}' && [[ -n $OCI_OUTPUT ]]
 }

@@ -1,8 +1,7 @@
-"""The rehearsal cluster: real Slurm, real Docker engines and a registry, in containers of one machine."""
+"""The rehearsal cluster: real Slurm, real Docker engines and a registry, in containers on one machine."""
 
 from __future__ import annotations
 
-from slurm.testbed.cluster import MAX_NODES, Cluster, handed_on
-from slurm.testbed.jobs import Job
+from slurm.testbed.cluster import MAX_NODES, Cluster, Job, exported_settings
 
-__all__ = ["MAX_NODES", "Cluster", "Job", "handed_on"]
+__all__ = ["MAX_NODES", "Cluster", "Job", "exported_settings"]

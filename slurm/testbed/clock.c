@@ -1,7 +1,7 @@
-/* A wall clock of a container's own, for processes that load this before their libraries (/etc/ld.so.preload): as many
- * seconds ahead as the file /outage/clock/offset says, which is read again every second. The monotonic clock is left
- * alone. libfaketime 0.9.10 cannot do that: with FAKETIME_DONT_FAKE_MONOTONIC a sleep until a moment of the monotonic
- * clock, as Python's time.sleep is, fails with EINVAL. */
+/* A wall clock per container, for processes that preload this library (/etc/ld.so.preload): ahead by the seconds in the file
+ * /outage/clock/offset, which is read again every second. The monotonic clock is unchanged. libfaketime 0.9.10 cannot do
+ * that: with FAKETIME_DONT_FAKE_MONOTONIC a sleep until a time of the monotonic clock, such as Python's time.sleep, fails
+ * with EINVAL. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -57,7 +57,7 @@ time_t time(time_t *now) {
     return spec.tv_sec;
 }
 
-/* Waits until a moment of the wall clock. */
+/* Waits until a time of the wall clock. */
 
 int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
     static int (*next)(clockid_t, int, const struct timespec *, struct timespec *);
@@ -81,7 +81,7 @@ int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid
     return next(cond, mutex, clock, &moment);
 }
 
-/* Which clock a condition waits by is not told; the epoch is further away than any boot. */
+/* The clock of a condition is unknown; times of the wall clock are larger than those since boot. */
 int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until) {
     static int (*next)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
     struct timespec moment = until->tv_sec > 1000000000 ? back(until) : *until;

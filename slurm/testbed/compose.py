@@ -6,23 +6,24 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from slurm.errors import CommandFailed, EngineMissing
-from slurm.testbed.waiting import wait_until
 
 FOLDER = Path(__file__).parent
 COMPOSE_FILE = FOLDER / "compose.yaml"
 IMAGES = "verljob-testbed"
 REGISTRY_VOLUME = "verljob-registry"
-PATIENCE_S = 600
+CLIENT_TIMEOUT_S = 600
 MEMINFO = Path("/proc/meminfo")
 STORE_GIB = 5
 TRAINING_GIB = 10
 KINDS = ("login", "node", "registry")
-ANOTHER_PRUNES = "a prune operation is already running"
+PRUNE_RUNS = "a prune operation is already running"
 """Docker's refusal (seen with 20.10)."""
+_POLL_S = 0.25
 
 
 def docker_command() -> str:
@@ -31,7 +32,7 @@ def docker_command() -> str:
 
 
 def compose_command() -> list[str]:
-    """Return the words that start Compose: ``docker compose`` where the plugin is, else ``docker-compose`` 1.29."""
+    """Return the command that starts Compose: ``docker compose`` if the plugin exists, else ``docker-compose`` 1.29."""
     docker = docker_command()
     plugin = [docker, "compose"]
     if shutil.which(docker) and not subprocess.run([*plugin, "version"], check=False, capture_output=True).returncode:
@@ -40,35 +41,35 @@ def compose_command() -> list[str]:
     if standalone:
         return [standalone]
     raise EngineMissing(
-        "Compose is needed, and neither `docker compose` nor `docker-compose` is here. "
-        "Use ./run, which installs it, or install Docker's docker-compose-plugin or Debian's docker-compose."
+        "Neither `docker compose` nor `docker-compose` was found. Use ./run, which installs it, or install Docker's "
+        "docker-compose-plugin or Debian's docker-compose."
     )
 
 
 def environment(nodes: int) -> dict[str, str]:
-    """Return what compose.yaml reads from the environment for a cluster of ``nodes`` compute nodes, and a patience.
+    """Return the variables of compose.yaml for ``nodes`` compute nodes, and a timeout.
 
-    docker-compose 1.29 gives up on an answer after 60 s. Removing a node means deleting the images that it pulled:
-    on a busy disk that took longer, and then the rest of the cluster stayed.
+    docker-compose 1.29 waits 60 s for an answer by default. Removing a node deletes the images that it pulled: on a
+    busy disk that took longer, and the rest of the cluster was not removed.
     """
     return {
         "VERLJOB_TESTBED_NODES": str(nodes),
         "VERLJOB_TESTBED_STORE_GIB": str(store_gib(nodes, available_gib())),
         "VERLJOB_TESTBED_IMAGES": IMAGES,
-        "COMPOSE_HTTP_TIMEOUT": str(PATIENCE_S),
+        "COMPOSE_HTTP_TIMEOUT": str(CLIENT_TIMEOUT_S),
     }
 
 
 def available_gib() -> float:
-    """Return the memory in GiB that this machine can still give, as Linux tells it; 0 where it does not."""
-    told = re.search(r"^MemAvailable: +(\d+) kB$", MEMINFO.read_text() if MEMINFO.exists() else "", re.MULTILINE)
-    return int(told[1]) / 2**20 if told else 0.0
+    """Return the available memory of this machine in GiB, from /proc/meminfo; 0 if that is unknown."""
+    available = re.search(r"^MemAvailable: +(\d+) kB$", MEMINFO.read_text() if MEMINFO.exists() else "", re.MULTILINE)
+    return int(available[1]) / 2**20 if available else 0.0
 
 
 def store_gib(nodes: int, available: float) -> int:
     """Return the GiB of memory in which each node's engine keeps its images, or 0 for a volume on disk.
 
-    A node gets STORE_GIB or nothing: half of that holds verl.cpu unpacked and while it is pulled. TRAINING_GIB is for
+    A node gets STORE_GIB or nothing: verl.cpu needs half of that, unpacked and while it is pulled. TRAINING_GIB is for
     the demo's training, which took 5 GiB over both nodes, and for the machine.
     """
     return STORE_GIB if available >= nodes * STORE_GIB + TRAINING_GIB else 0
@@ -79,19 +80,19 @@ def services(nodes: int) -> list[str]:
     return ["login", "registry", *(f"n{index}" for index in range(1, nodes + 1))]
 
 
-def up_words(nodes: int) -> list[str]:
-    """Return the words after the project that start ``nodes`` compute nodes and what they need."""
+def up_arguments(nodes: int) -> list[str]:
+    """Return the arguments of Compose that start ``nodes`` compute nodes, the login node and the registry."""
     return ["up", "--detach", *services(nodes)]
 
 
-def down_words() -> list[str]:
-    """Return the words that remove everything but the registry's volume, at once: nothing in it is worth a farewell."""
+def down_arguments() -> list[str]:
+    """Return the arguments of Compose that kill and remove everything but the registry's volume."""
     return ["down", "--volumes", "--remove-orphans", "--timeout", "0"]
 
 
-def compose(project: str, words: Sequence[str], *, nodes: int) -> str:
-    """Run Compose for one project and return what it said."""
-    argv = [*compose_command(), "--file", str(COMPOSE_FILE), "--project-name", project, *words]
+def compose(project: str, arguments: Sequence[str], *, nodes: int) -> str:
+    """Run Compose for one project and return its output."""
+    argv = [*compose_command(), "--file", str(COMPOSE_FILE), "--project-name", project, *arguments]
     return run(argv, environment(nodes))
 
 
@@ -100,37 +101,37 @@ def build_images(base: str) -> None:
     for kind in KINDS:
         argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{IMAGES}-{kind}"]
         run([*argv, "--build-arg", f"BASE={base}", str(FOLDER)], {"DOCKER_BUILDKIT": "1"})
-    _remove_nameless()
+    _prune_images()
 
 
-def _remove_nameless() -> None:
-    """Remove the images that newer ones took the names from, unless a cluster still runs on them.
+def _prune_images() -> None:
+    """Remove images that lost their names to newer ones, unless a cluster still runs on them.
 
-    The engine does so for one client at a time, and refuses the others.
+    The engine runs one prune at a time and refuses others: waits for another client's.
     """
     refusals: list[CommandFailed] = []
 
-    def pruned() -> bool:
+    def is_pruned() -> bool:
         try:
             run([docker_command(), "image", "prune", "--force", "--filter", "label=verljob.testbed"], {})
         except CommandFailed as failure:
-            if ANOTHER_PRUNES not in failure.output:
+            if PRUNE_RUNS not in failure.output:
                 raise
             refusals.append(failure)
             return False
         return True
 
-    if not wait_until(pruned, PATIENCE_S):
+    if not wait_until(is_pruned, CLIENT_TIMEOUT_S):
         raise refusals[-1]
 
 
 def make_volumes() -> None:
-    """Make what compose.yaml takes for granted: the registry's volume, which no cluster removes."""
+    """Create the registry's volume, which compose.yaml expects and no cluster removes."""
     run([docker_command(), "volume", "create", REGISTRY_VOLUME], {})
 
 
 def remove_caches() -> None:
-    """Remove what makes the next cluster start quickly: the images and what was pushed."""
+    """Remove the images and the registry's volume, which make the next start quick."""
     run([docker_command(), "volume", "rm", "--force", REGISTRY_VOLUME], {})
     for kind in KINDS:
         run([docker_command(), "image", "rm", "--force", f"{IMAGES}-{kind}"], {})
@@ -151,3 +152,13 @@ def run(argv: Sequence[str], extra: Mapping[str, str]) -> str:
     if done.returncode:
         raise CommandFailed(argv, done.returncode, done.stdout)
     return done.stdout
+
+
+def wait_until(is_done: Callable[[], bool], timeout_s: float) -> bool:
+    """Poll ``is_done``; return False if it is still false after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not is_done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Makes a container of the rehearsal cluster into a login or a compute node, then supervises its services:
-# runsv starts one that dies again, as systemd would.
+# Sets up a container of the rehearsal cluster as a login or a compute node, then supervises its services: runsv restarts
+# one that dies, as systemd would.
 set -Eeuo pipefail
 
 readonly KEY=/run/testbed/munge.key
 
 # usage: munge_key WAIT_S
-# The key is made by the login node and meets the compute nodes in a volume: it is in no image and no environment.
+# The login node creates the key; the compute nodes read it from a volume. No image or environment contains it.
 munge_key() {
     local -r deadline=$((SECONDS + $1))
     if [[ $HOSTNAME == login && ! -e $KEY ]]; then
@@ -29,7 +29,7 @@ slurm_config() {
     install -d -m 0755 /var/spool/slurmd
 }
 
-# /home is one volume for all nodes; the login node makes the homes.
+# /home is one volume for all nodes.
 homes() {
     local account
     for account in submitter neighbour; do
@@ -37,7 +37,7 @@ homes() {
     done
 }
 
-# Major 1, minor 3 is /dev/null's: opening, reading and writing work, and nothing is there.
+# Devices with the number of /dev/null (1, 3): open, read and write succeed.
 stand_in_gpus() {
     local index
     for index in {0..7}; do
@@ -46,30 +46,29 @@ stand_in_gpus() {
     done
 }
 
-# Deleting an image's 40 000 files took half a minute on a virtual disk, and 2 s in memory.
+# In memory, since deleting an image's 40 000 files took 2 s, and half a minute on a virtual disk.
 store_in_memory() {
     [[ $VERLJOB_TESTBED_STORE_GIB == 0 ]] || mount -t tmpfs -o "size=${VERLJOB_TESTBED_STORE_GIB}g,mode=0711" store /var/lib/docker
 }
 
-# Under cgroup v2 this container has a view of its own, with itself as the root. An engine can limit its containers
-# there once the root holds no process and hands its controllers down. Under v1, or with the host's view (a path other
-# than / below), nothing is to do.
+# Lets an engine limit its containers under cgroup v2, where this container has its own root: moves all processes out of the
+# root and delegates its controllers. Does nothing under v1 or with the host's view (a path other than /).
 own_cgroup() {
     local -r root=/sys/fs/cgroup
     local process
     [[ -e $root/cgroup.controllers && $(< /proc/self/cgroup) == 0::/ ]] || return 0
-    umount "$root" # the kernel refuses one file system twice in one place
+    umount "$root" # the kernel refuses a second mount of one file system
     mount -t cgroup2 cgroup2 "$root"
     mkdir -p "$root/init"
-    while read -r process < "$root/cgroup.procs"; do # from its beginning each time: who moves shortens the list
+    while read -r process < "$root/cgroup.procs"; do # reads the first line again: each move shortens the list
         echo "$process" > "$root/init/cgroup.procs"
     done
     sed 's/[^ ][^ ]*/+&/g' "$root/cgroup.controllers" > "$root/cgroup.subtree_control"
 }
 
-# Podman of an account without root: its images beside the engine's, whose folder it may not enter. A container in a namespace of the account's may mount
-# a /proc of its own only where a whole one is seen, and Docker covers parts of this container's; crun refuses a cgroup
-# v2 beside v1 that has controllers. A shared / is what systemd makes.
+# For rootless podman: a folder for its images, as it may not enter the engine's; a complete /proc, without which a user
+# namespace may not mount one, and Docker covers parts of this container's; no cgroup v2 beside v1, which crun refuses; and
+# a shared /, as with systemd.
 rootless_podman() {
     mount --make-rshared /
     install -d -m 1777 /var/lib/docker/podman

@@ -13,12 +13,11 @@ from docker import APIClient
 from docker.models.containers import Container
 
 from slurm.errors import ClusterNotReady, CommandFailed
-from slurm.testbed.compose import docker_command, run
-from slurm.testbed.waiting import wait_until
+from slurm.testbed.compose import docker_command, run, wait_until
 
 ROOT = "root"
 EXIT_CODE_S = 30
-# Of the engine's API, ContainerAttach: the stream, three bytes of nothing, the length of what follows.
+# From the engine's API, ContainerAttach: the stream, three zero bytes, the length of the payload.
 STDOUT, STDERR, FRAME = 1, 2, struct.Struct(">BxxxL")
 # The numbers that slurm/testbed/Dockerfile gives to the two ordinary accounts.
 ACCOUNT_IDS = {ROOT: 0, "submitter": 2001, "neighbour": 2002}
@@ -26,7 +25,7 @@ ACCOUNT_IDS = {ROOT: 0, "submitter": 2001, "neighbour": 2002}
 
 @dataclass(frozen=True)
 class Output:
-    """What a command on a host ended with and said."""
+    """Exit code and output of a command on a host."""
 
     code: int
     stdout: str
@@ -56,52 +55,50 @@ class Host:
         :param timeout_s: after this the command is killed and its code is 137.
         :raises CommandFailed: for any code but 0, unless ``check`` is False.
         """
-        words = ["timeout", "--signal=KILL", str(timeout_s), *argv]
+        limited = ["timeout", "--signal=KILL", str(timeout_s), *argv]
         started = self._api.exec_create(
-            self.container.id, words, user=user, workdir=folder, environment=dict(environment or {})
+            self.container.id, limited, user=user, workdir=folder, environment=dict(environment or {})
         )
-        said = self._said(started["Id"])
-        output = Output(self._code(started["Id"]), _text(said[STDOUT]), _text(said[STDERR]))
+        streams = self._read_streams(started["Id"])
+        output = Output(self._exit_code(started["Id"]), _text(streams[STDOUT]), _text(streams[STDERR]))
         if check and output.code:
             raise CommandFailed(argv, output.code, output.stdout + output.stderr, where=f"{self.name} as {user}")
         return output
 
-    def _said(self, started: str) -> dict[int, bytes]:
-        """Start it and read both streams to their end.
+    def _read_streams(self, exec_id: str) -> dict[int, bytes]:
+        """Start the command and read both of its streams to their end.
 
-        Not by docker-py's exec_start: it reads past the buffer of the answer's head, and loses what came together with
-        that (https://github.com/docker/docker-py/issues/2042).
+        Not by docker-py's exec_start, which loses output that arrives together with the response's head
+        (https://github.com/docker/docker-py/issues/2042).
         """
-        url = f"{self._api.base_url}/v{self._api.api_version}/exec/{started}/start"
-        said = {STDOUT: b"", STDERR: b""}
+        url = f"{self._api.base_url}/v{self._api.api_version}/exec/{exec_id}/start"
+        streams = {STDOUT: b"", STDERR: b""}
         with self._api.post(url, json={"Detach": False, "Tty": False}, stream=True) as answer:
             answer.raise_for_status()
             while header := answer.raw.read(FRAME.size):
                 stream, length = FRAME.unpack(header)
-                said[stream] += answer.raw.read(length)
-        return said
+                streams[stream] += answer.raw.read(length)
+        return streams
 
-    def _code(self, started: str) -> int:
-        # The engine closes the output first and notes the exit code a moment later: until then it says None.
+    def _exit_code(self, exec_id: str) -> int:
+        """Return the exit code, which the engine reports as None until a moment after the end of the output."""
         codes: list[int] = []
 
-        def ended() -> bool:
-            code = self._api.exec_inspect(started)["ExitCode"]
+        def has_ended() -> bool:
+            code = self._api.exec_inspect(exec_id)["ExitCode"]
             codes.extend([] if code is None else [code])
             return bool(codes)
 
-        if not wait_until(ended, EXIT_CODE_S):
-            raise ClusterNotReady(
-                f"The engine does not tell how a command on {self.name} ended, {EXIT_CODE_S} s after."
-            )
+        if not wait_until(has_ended, EXIT_CODE_S):
+            raise ClusterNotReady(f"The engine on {self.name} reported no exit code within {EXIT_CODE_S} s.")
         return codes[0]
 
     def put(self, sources: Iterable[Path], folder: str, *, user: str = ROOT) -> None:
-        """Copy files and folders into ``folder``, which is made where it lacks, as files of ``user``."""
+        """Copy files and folders into ``folder``, created if necessary, as files of ``user``."""
         self.run(["mkdir", "-p", folder], user=user)
         owner = ACCOUNT_IDS[user]
 
-        def owned(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        def set_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
             if "__pycache__" in member.name:
                 return None
             member.uid = member.gid = owner
@@ -111,11 +108,11 @@ class Host:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for source in sources:
-                archive.add(source, arcname=source.name, filter=owned)
+                archive.add(source, arcname=source.name, filter=set_owner)
         self.container.put_archive(folder, packed.getvalue())
 
     def fetch(self, path: str, folder: Path) -> None:
-        """Copy the file or folder ``path`` of the host into the local ``folder``, as files of whoever runs this."""
+        """Copy the file or folder ``path`` of the host into the local ``folder``, as files of the current account."""
         folder.mkdir(parents=True, exist_ok=True)
         run([docker_command(), "cp", f"{self.container.id}:{path}", str(folder)], {})
 

@@ -1,4 +1,4 @@
-"""Tasks `testbed.*`, without `up`, which needs an image: the rehearsal cluster."""
+"""Tasks `testbed.*` for the rehearsal cluster, except `up`, which needs an image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from invoke import Collection, Context, task
 
 from slurm import testbed
-from slurm.jobs import arguments
+from slurm.jobs.tasks import after_dashes
 
 
 @task(name="sbatch")
@@ -15,7 +15,7 @@ def cluster_sbatch(_: Context) -> None:
     """Submit as submitter, from a copy of this checkout: testbed.sbatch -- --nodes=2 slurm/launch.sh demo_cpu"""
     cluster = testbed.Cluster.running()
     cluster.sync_checkout()
-    print(str(cluster.sbatch(arguments.after_dashes(), environment=testbed.handed_on(os.environ))), flush=True)
+    print(str(cluster.sbatch(after_dashes(), environment=testbed.exported_settings(os.environ))), flush=True)
 
 
 @task(name="shell", help={"host": "login or a node", "user": "submitter, neighbour or root"})
@@ -27,13 +27,13 @@ def cluster_shell(_: Context, host: str = "login", user: str = "submitter") -> N
 
 @task(name="push", help={"image": "an image of this machine"})
 def cluster_push(_: Context, image: str = "verl.cpu:latest") -> None:
-    """Push an image to the rehearsal cluster's registry and print the name by which its nodes pull it."""
+    """Push an image to the rehearsal cluster's registry and print the reference for its nodes."""
     print(testbed.Cluster.running().push(image), flush=True)
 
 
 @task(
     name="down",
-    help={"caches": "also remove the cluster's images and what was pushed, which make the next start quick"},
+    help={"caches": "also remove the cluster's images and the registry's content, which make the next start quick"},
 )
 def cluster_down(_: Context, caches: bool = False) -> None:
     """Remove the rehearsal cluster."""

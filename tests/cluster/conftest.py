@@ -46,12 +46,12 @@ def docker_setup(docker_client: str) -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in compose.environment(NODES).items():
             patch.setenv(name, value)
-        yield [shlex.join(compose.down_words()), shlex.join(compose.up_words(NODES))]
+        yield [shlex.join(compose.down_arguments()), shlex.join(compose.up_arguments(NODES))]
 
 
 @pytest.fixture(scope="session")
 def docker_cleanup() -> list[str]:
-    return [shlex.join(compose.down_words())]
+    return [shlex.join(compose.down_arguments())]
 
 
 @pytest.fixture(scope="session")

@@ -364,7 +364,7 @@ def test_registry_over_https_does_not_lead_cosign_to_http(
         server.login, server.elsewhere = "", address
         causes.append(refusal(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66))
 
-        assert all("it led to plain http, and docker asks this registry over TLS alone" in cause for cause in causes)
+        assert all("it led to plain http, and docker uses only TLS for this registry" in cause for cause in causes)
         assert (thief.heard, thief.asked) == ([], [])
 
 

@@ -213,7 +213,7 @@ def required(reference: str, key: Path, suite: str, before: str = "") -> subproc
         "signed_image::pin",
         'signed_image::require_pinned && runtime::find "$VERLJOB_IMAGE"',
         before,
-        'signed_image::compare && printf "%s\\n" "$VERLJOB_IMAGE"',
+        'signed_image::require_digest && printf "%s\\n" "$VERLJOB_IMAGE"',
     ]
     variables = {"VERLJOB_RUNTIME": "docker", "VERLJOB_IMAGE": reference, "VERLJOB_REQUIRE_SIGNATURE": str(key)}
     variables["VERLJOB_COSIGN"] = str(debian_cosign.ensure(suite))

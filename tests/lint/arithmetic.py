@@ -1,8 +1,8 @@
-"""What bash computes with: in arithmetic it runs the code that stands in a subscript, so only numbers may come there.
+"""Lint for shell arithmetic, in which bash runs code in a subscript: only numbers may be used.
 
-Asks of each name in arithmetic where its value is from: it was matched as digits above, in the same function, or it was
-made of numbers alone. What cannot be told is a finding. It is a lint and no proof: whether a match that fails also ends
-the function is for the reader.
+Traces the value of each name in arithmetic: it was matched as digits earlier in the same function, or it consists of
+numbers only. A name that cannot be traced is a finding. This is not a proof: the lint does not check that a failed
+match also ends the function.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from tests.lint.shell_text import NAME, Scope, closing, expressions, scopes, used, word
 
-# Made by bash itself, whatever the environment says.
+# Set by bash, whatever the environment contains.
 BUILT_IN = {"SECONDS", "RANDOM", "UID", "EUID", "BASHPID", "PPID", "LINENO", "BASH_VERSINFO", "#", "?", "!", "$"}
-# Commands that print a whole number or nothing, whatever their arguments are.
+# Commands that print a whole number or nothing, with any arguments.
 PRINTS_A_NUMBER = re.compile(r"nproc( --all)?|date \+%s(%3N)?|stat -c %[sYg] -- [^;|&]+|id -G")
 DIGITS = re.compile(r"(?:\[[0-9-]+\]|[0-9]|[()|+*?]|\{\d+(?:,\d*)?\})+")
 GUARD = re.compile(rf"\$\{{?(!?{NAME}|\d)[^\s}}]*\}}? =~ \^(\S+)\$(?= )")
@@ -29,8 +29,8 @@ PIECE = re.compile(
     rf"\d+|\$\{{\w+//\[!0-9\]/\}}|\$\(\(|\$\{{#[^}}]*\}}|\$\{{!{NAME}\[@\]\}}|\$(?:[#?!$]|\d|{NAME})"
     rf"|\$\{{(?:\d|{NAME})|\$\("
 )
-# A name in a function of a file, whose value is being asked for.
-Asked = frozenset[tuple[str, str, str]]
+# Names that are being traced: path, function, name.
+Traced = frozenset[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Finding:
 
 
 class Shell:
-    """All shell text of the project, asked what its arithmetic may hold."""
+    """All shell files of the project, and the origin of the values in their arithmetic."""
 
     def __init__(self, files: Mapping[str, str], elsewhere: Mapping[str, list[str]] | None = None) -> None:
-        """``elsewhere``: names that arrive matched, and the functions that match them, all of which have to."""
+        """``elsewhere``: names that other functions match, each with these functions; all of them must."""
         self.scopes = [scope for path, text in files.items() for scope in scopes(path, text)]
         self.elsewhere = elsewhere or {}
         declared = re.findall(r"\b(?:local|declare) -g?A ([^\n;]*)", "\n".join(scope.text for scope in self.scopes))
@@ -62,11 +62,11 @@ class Shell:
         return list(found.values())
 
     def _with(self, scope: Scope) -> list[Scope]:
-        """Return the scopes of the same program: bench, slurm …"""
+        """Return the scopes of the same program, such as slurm."""
         return [other for other in self.scopes if other.path.split("/")[0] == scope.path.split("/")[0]]
 
-    def _number(self, name: str, scope: Scope, at: int, seen: Asked) -> bool:
-        """Whether nothing but a number can be in ``name`` at this place."""
+    def _number(self, name: str, scope: Scope, at: int, seen: Traced) -> bool:
+        """Whether ``name`` can only contain a number at this position."""
         if name.startswith("$("):
             return PRINTS_A_NUMBER.fullmatch(name[2:-1]) is not None
         if name.startswith("BASH_REMATCH"):
@@ -83,24 +83,24 @@ class Shell:
             else self._made(name, scope, seen | {key})
         )
 
-    def _made(self, name: str, scope: Scope, seen: Asked) -> bool:
-        """Whether all that is ever assigned to ``name`` is a number."""
+    def _made(self, name: str, scope: Scope, seen: Traced) -> bool:
+        """Whether every value that is assigned to ``name`` is a number."""
         those = [scope] if name in scope.local else [other for other in self._with(scope) if name not in other.local]
         values = [(value, other, at) for other in those for value, at in self._values(name, other.text)]
-        if name.startswith("SLURM_") or self._may_be_the_environments(name, values):
+        if name.startswith("SLURM_") or self._may_be_inherited(name, values):
             return False
         return (bool(values) or name in scope.local) and all(self._is_number(*each, seen) for each in values)
 
     @staticmethod
-    def _may_be_the_environments(name: str, values: list[tuple[str, Scope, int]]) -> bool:
-        """Whether it keeps what it had, and no script sets it before anything else."""
+    def _may_be_inherited(name: str, values: list[tuple[str, Scope, int]]) -> bool:
+        """Whether it may keep a value of the environment, since no script sets it first."""
         keeps = re.compile(rf"\$\{{{name}:?[-=]")
         kept = [bool(keeps.search(value)) for value, _, _ in values]
         return any(kept) and all(itself or scope.name for itself, (_, scope, _) in zip(kept, values))
 
     @staticmethod
     def _guarded(name: str, before: str) -> bool:
-        """Whether ``name`` was matched as digits, by itself or as one of a loop's words."""
+        """Whether ``name`` was matched as digits, directly or in a loop over names."""
         loops = {f"!{loop[1]}": loop[2].split() for loop in LOOP.finditer(before)}
         guards = [found for found in GUARD.finditer(before) if DIGITS.fullmatch(found[2])]
         return any(name == found[1] or name in loops.get(found[1], ()) for found in guards) or any(
@@ -109,7 +109,7 @@ class Shell:
 
     @staticmethod
     def _group(number: int, before: str) -> bool:
-        """Whether a group of the last match holds digits alone."""
+        """Whether a group of the last match contains digits only."""
         *_, last = ["", *MATCH.findall(before)]
         opened = [found.end() for found in re.finditer(r"(?<!\\)\(", last)]
         if not 0 < number <= len(opened):
@@ -118,7 +118,7 @@ class Shell:
         return bool(DIGITS.fullmatch(last[begin : closing(last, begin, "()")]))
 
     def _values(self, name: str, text: str) -> Iterator[tuple[str, int]]:
-        """Yield what is assigned to ``name``; "?" where that comes from a file or a command."""
+        """Yield the values that are assigned to ``name``; "?" for one from a file or a command."""
         for found in ASSIGNED.finditer(text):
             if found[1] == name:
                 yield word(text, found.end()), found.start()
@@ -133,8 +133,8 @@ class Shell:
             if found[1] == name:
                 yield "0" if found[2].strip("'\"") in {"%d", "%(%s)T"} else "?", found.start()
 
-    def _is_number(self, value: str, scope: Scope, at: int, seen: Asked) -> bool:
-        """Whether a word is made of numbers alone; of a list, every word of it."""
+    def _is_number(self, value: str, scope: Scope, at: int, seen: Traced) -> bool:
+        """Whether a word consists of numbers only; for a list, every word of it."""
         if value.startswith("("):
             one_command = re.fullmatch(r"\(\$\([^)]*\)\)", value)
             words = [value[1:-1]] if one_command else value[1:-1].split()
@@ -151,8 +151,8 @@ class Shell:
                 return False
         return True
 
-    def _is_piece(self, text: str, scope: Scope, at: int, seen: Asked) -> bool:
-        """Whether one expansion gives a number: also by default, where it has one."""
+    def _is_piece(self, text: str, scope: Scope, at: int, seen: Traced) -> bool:
+        """Whether an expansion results in a number, also by its default value."""
         if text.startswith("$(") and not text.startswith("$(("):
             return self._number(text, scope, at, seen)
         if text.startswith("${!"):
@@ -163,8 +163,8 @@ class Shell:
         default = re.match(r"\$\{\w+(?:\[@\])?:?[-+=](.*)\}", text, re.DOTALL)
         return self._number(named[1], scope, at, seen) and (not default or self._is_number(default[1], scope, at, seen))
 
-    def _called_with(self, number: int, scope: Scope, seen: Asked) -> bool:
-        """Whether every call of the function gives it a number in this place."""
+    def _called_with(self, number: int, scope: Scope, seen: Traced) -> bool:
+        """Whether every call of the function passes a number at this position."""
         calls = []
         call = re.compile(rf"(?<![\w:]){re.escape(scope.name or '(?!)')}(?=\s|;|\)|$)")
         for other in self._with(scope):

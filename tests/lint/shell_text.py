@@ -1,4 +1,4 @@
-"""Shell text: its functions, its words, and the places that bash takes for arithmetic."""
+"""Parser for shell text: functions, words, arithmetic expressions, and the headers of libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUBSCRIPT = re.compile(rf"(?<![\w\[:/^(])({NAME})\[(?=[^]\n]*\]\+?=)|\$\{{[#!]?(
 
 @dataclass
 class Scope:
-    """A function, or what stands outside of them, and the names that are its own."""
+    """A function, or the text outside of all functions, and its local names."""
 
     path: str
     name: str
@@ -23,7 +23,7 @@ class Scope:
 
 
 def scopes(path: str, text: str) -> Iterator[Scope]:
-    """Yield the functions of a file, and the rest of it under the name ""."""
+    """Yield the functions of a file, and the other text under the name ""."""
     text = without_comments(text)
     functions = [(found[1], found[2] or found[3]) for found in FUNCTION.finditer(text)]
     for name, body in [*functions, ("", FUNCTION.sub("\n", text))]:
@@ -33,7 +33,7 @@ def scopes(path: str, text: str) -> Iterator[Scope]:
 
 
 def without_comments(text: str) -> str:
-    """Leave out what bash does not read, line by line; a # within quotes begins no comment."""
+    """Remove comments line by line; a # in quotes does not start one."""
     lines = []
     for line in text.splitlines():
         starts = [0] if line.lstrip().startswith("#") else [found.start() for found in re.finditer(r"(?<=\s)#\s", line)]
@@ -43,7 +43,7 @@ def without_comments(text: str) -> str:
 
 
 def closing(text: str, at: int, pair: str) -> int:
-    """Return where the bracket closes that was opened before ``at``."""
+    """Return the position of the bracket that closes the one before ``at``."""
     depth = 1
     while at < len(text) and depth:
         depth += {pair[0]: 1, pair[1]: -1}.get(text[at], 0)
@@ -52,7 +52,7 @@ def closing(text: str, at: int, pair: str) -> int:
 
 
 def word(text: str, at: int) -> str:
-    """Return the word of the shell that begins at ``at``; a list in brackets is one."""
+    """Return the shell word at ``at``; a list in brackets counts as one."""
     begin, quoted = at, False
     if text[at : at + 1] == "(":
         return text[at : closing(text, at + 1, "()") + 1]
@@ -68,7 +68,7 @@ def word(text: str, at: int) -> str:
 
 
 def expressions(text: str, associative: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield every text that bash takes for arithmetic, and where it stands."""
+    """Yield the position and text of every arithmetic expression."""
     for found in re.finditer(r"\(\(", text):
         yield found.start(), text[found.end() : closing(text, found.end(), "()")]
     for found in re.finditer(r"\[\[ .*? \]\]", text):
@@ -83,7 +83,7 @@ def expressions(text: str, associative: set[str]) -> Iterator[tuple[int, str]]:
 
 
 def used(expression: str, associative: set[str]) -> Iterator[str]:
-    """Yield the names in arithmetic, a ``$(…)`` as it stands."""
+    """Yield the names in an arithmetic expression, and each ``$(…)`` in it."""
     expression = re.sub(r"\$\{#[^}]*\}", " ", expression).replace("$((", " ((")
     while (at := expression.find("$(")) >= 0:
         end = closing(expression, at + 2, "()")
@@ -109,9 +109,9 @@ HOLDS = re.compile(r"^# Descriptors: (.*)$", re.MULTILINE)
 
 
 def globals_set(path: str, text: str) -> set[str]:
-    """The variables in capitals that a library assigns for others, without its constants.
+    """Return the variables in capitals that a library assigns, without its constants.
 
-    An assignment before a command's name is that command's alone.
+    An assignment before a command's name does not count, as it is local to the command.
     """
     found: set[str] = set()
     for scope in scopes(path, text):
@@ -126,7 +126,7 @@ def globals_set(path: str, text: str) -> set[str]:
 
 
 def _before_a_command(code: str, at: int) -> bool:
-    """Whether an assignment whose value begins at ``at`` is for the command behind it alone."""
+    """Whether an assignment whose value begins at ``at`` is local to a command after it."""
     at += len(word(code, at))
     while another := re.match(rf"[ \t]+{NAME}(?:\[[^]\n]*\])?\+?=", code[at:]):
         at += another.end()
@@ -135,11 +135,11 @@ def _before_a_command(code: str, at: int) -> bool:
 
 
 def descriptors_held(text: str) -> set[str]:
-    """The descriptors by number that a library opens in its shell."""
+    """Return the numbers of the descriptors that a library opens in its shell."""
     return set(DESCRIPTOR.findall(without_comments(text)))
 
 
 def header(text: str) -> tuple[set[str], set[str]]:
-    """What the header of a library names: its variables, its descriptors."""
+    """Return the variables and descriptors in the header of a library."""
     sets, holds = SETS.search(text), HOLDS.search(text)
     return set(re.findall(NAME, sets[1])) if sets else set(), set(re.findall(r"\b\d\b", holds[1])) if holds else set()

@@ -41,7 +41,7 @@ def finds_nothing(tool: str, *words: str | Path) -> bool:
     return done.returncode == 0
 
 
-def test_ruff_has_nothing_to_say() -> None:
+def test_ruff_finds_nothing() -> None:
     assert finds_nothing("ruff", "check", ".")
 
 
@@ -49,18 +49,18 @@ def test_python_is_formatted_by_ruff() -> None:
     assert finds_nothing("ruff", "format", "--check", ".")
 
 
-def test_types_hold_under_mypy_strict() -> None:
+def test_mypy_strict_finds_nothing() -> None:
     assert finds_nothing("mypy", ".")
 
 
-def test_shell_passes_shellcheck() -> None:
+def test_shellcheck_finds_nothing() -> None:
     scripts = [path for path in sources() if is_shell(path)]
 
     assert CHECKOUT / "run" in scripts
     assert finds_nothing("shellcheck", "--external-sources", *scripts)
 
 
-def test_dockerfiles_pass_hadolint() -> None:
+def test_hadolint_finds_nothing_in_dockerfiles() -> None:
     dockerfiles = [path for path in sources() if "Dockerfile" in path.name]
 
     assert CHECKOUT / "slurm" / "testbed" / "Dockerfile" in dockerfiles
@@ -68,14 +68,14 @@ def test_dockerfiles_pass_hadolint() -> None:
 
 
 @pytest.mark.parametrize("variant", ["cpu", "rocm6.2"])
-def test_the_dockerfile_that_collects_a_bundle_passes_hadolint(variant: str, tmp_path: Path) -> None:
+def test_hadolint_finds_nothing_in_the_dockerfile_of_a_bundle(variant: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(render.bundle(Catalog.read().variants[variant]))
 
     assert finds_nothing("hadolint", tmp_path / "Dockerfile")
 
 
-def test_workflows_take_actions_by_commit() -> None:
-    # A tag of an action can be moved; the version stands beside the commit for whoever reads it.
+def test_workflows_pin_actions_by_commit() -> None:
+    # The tag of an action can be moved; the version beside the commit is for readers.
     workflows = [*(CHECKOUT / ".github/workflows").glob("*.y*ml")]
     used = [line.strip() for path in workflows for line in path.read_text().splitlines() if "uses:" in line]
 
@@ -87,8 +87,8 @@ DEFINED = re.compile(r"^(?:function )?(\w+::\w+)\(\)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w:'\"{])(\w+::[a-z_]\w*)(?![\w:(])")
 
 
-def test_every_function_of_a_library_that_is_called_is_defined() -> None:
-    """shellcheck reads each file alone; a function that is missing would be found by the job that needs it."""
+def test_every_called_function_of_a_library_is_defined() -> None:
+    """shellcheck reads each file separately, so a missing function would only fail in a job."""
     texts = [path.read_text() for path in (CHECKOUT / "slurm").rglob("*.sh")]
     code = "\n".join(
         line.partition(" # ")[0] for text in texts for line in text.splitlines() if line.strip()[:1] != "#"

@@ -1,4 +1,4 @@
-"""slurm/runtimes/bare.sh: an environment in place of a container; no process is left, whoever was killed."""
+"""slurm/runtimes/bare.sh: an environment instead of a container; no process remains after any kill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.shell.container import running
 from tests.support.shell.processes import lives
 from tests.support.shell.rig import CHECKOUT, SECRET, Rig
 
-# An interpreter whose verl_node is the test's container.
+# An interpreter that runs the test's container as verl_node.
 PYTHON = """\
 #!/bin/bash
 case "$1 $2" in
@@ -35,7 +35,7 @@ TMP = "/tmp"  # noqa: S108  short enough for the paths of sockets, which pytest'
 
 @pytest.fixture
 def bare(rig: Rig) -> Iterator[Rig]:
-    """An environment of the site's, and a short folder for the job's own."""
+    """A Python environment, and a short path for the node-local folder."""
     site = rig.root / "verl" / "lib" / "python3.12" / "site-packages"
     (site / "ray-2.60.0.dist-info").mkdir(parents=True)
     python = rig.root / "verl" / "bin" / "python3"
@@ -60,34 +60,34 @@ def test_bare_runs_the_checkouts_entrypoint_in_the_environment(bare: Rig) -> Non
     done = node(bare, HF_TOKEN=SECRET, SLURM_JOB_PARTITION="main", PYTHONPATH="/mine", PATH_TO_DATA="/data")
 
     assert done.returncode == 7, done.stdout + done.stderr
-    seen = dict(line.split("=", 1) for line in bare.faked("run.env").splitlines() if "=" in line)
+    env = dict(line.split("=", 1) for line in bare.faked("run.env").splitlines() if "=" in line)
     folder = f"{bare.environment['VERLJOB_LOCAL']}/verljob-{os.getuid()}-20-1-0"
-    assert seen["PATH"].startswith(f"{bare.root}/verl/bin:")
-    assert seen["PYTHONPATH"] == f"{CHECKOUT}/entrypoints"
-    assert (seen["VERLJOB_LEASE"], seen["VERLJOB_TOKEN_FILE"]) == (f"{folder}/lease", f"{folder}/token")
-    assert seen["TMPDIR"] == seen["VERLJOB_RAY_TEMP_DIR"] == folder + TMP
-    assert seen["RAY_AUTH_TOKEN_PATH"] == f"{folder}/token"
-    assert (seen["SLURM_NODEID"], seen["PATH_TO_DATA"]) == ("0", "/data")
-    assert {"VERLJOB_RUN_DIR", "VERLJOB_HEAD_NODE", "VERLJOB_PORT_BLOCK"} < set(seen)
-    assert not {"SLURM_JOB_PARTITION", "VERLJOB_TOKEN", "VERLJOB_DRY_RUN"} & set(seen)
-    assert seen["HF_TOKEN"] == SECRET  # out of its file: entrypoint.sh exports it
+    assert env["PATH"].startswith(f"{bare.root}/verl/bin:")
+    assert env["PYTHONPATH"] == f"{CHECKOUT}/entrypoints"
+    assert (env["VERLJOB_LEASE"], env["VERLJOB_TOKEN_FILE"]) == (f"{folder}/lease", f"{folder}/token")
+    assert env["TMPDIR"] == env["VERLJOB_RAY_TEMP_DIR"] == folder + TMP
+    assert env["RAY_AUTH_TOKEN_PATH"] == f"{folder}/token"
+    assert (env["SLURM_NODEID"], env["PATH_TO_DATA"]) == ("0", "/data")
+    assert {"VERLJOB_RUN_DIR", "VERLJOB_HEAD_NODE", "VERLJOB_PORT_BLOCK"} < set(env)
+    assert not {"SLURM_JOB_PARTITION", "VERLJOB_TOKEN", "VERLJOB_DRY_RUN"} & set(env)
+    assert env["HF_TOKEN"] == SECRET  # entrypoint.sh reads it from the file
     assert bare.faked("cwd").strip() == str(bare.work)
 
 
-def test_bare_keeps_the_mask_since_every_device_is_seen(bare: Rig) -> None:
+def test_bare_keeps_the_gpu_mask(bare: Rig) -> None:
     node(bare, CUDA_VISIBLE_DEVICES="2,3")
 
     assert "CUDA_VISIBLE_DEVICES=2,3\n" in bare.faked("run.env")
 
 
-def test_bare_says_in_one_line_what_it_cannot_limit(bare: Rig) -> None:
-    said = [line for line in node(bare).stdout.splitlines() if "does not limit" in line]
+def test_bare_logs_in_one_line_what_it_does_not_limit(bare: Rig) -> None:
+    lines = [line for line in node(bare).stdout.splitlines() if "does not limit" in line]
 
-    assert len(said) == 1
-    assert all(word in said[0] for word in ("devices", "CPUs", "memory", "processes", TMP))
+    assert len(lines) == 1
+    assert all(word in lines[0] for word in ("devices", "CPUs", "memory", "processes", TMP))
 
 
-def test_environments_with_other_packages_have_other_digests(bare: Rig) -> None:
+def test_environments_with_different_packages_have_different_digests(bare: Rig) -> None:
     node(bare)
     first = bare.faked("run.env")
     (bare.root / "verl" / "lib" / "python3.12" / "site-packages" / "verl-0.9.1.dist-info").mkdir()
@@ -99,7 +99,7 @@ def test_environments_with_other_packages_have_other_digests(bare: Rig) -> None:
     assert digests[0] != digests[1]
 
 
-def test_what_is_no_environment_is_refused(bare: Rig) -> None:
+def test_a_folder_without_an_environment_is_refused(bare: Rig) -> None:
     assert node(bare, VERLJOB_IMAGE="/no/such").returncode == 66
     assert node(bare, VERLJOB_IMAGE="verl.cpu:latest").returncode == 66
     assert "folder of a Python environment" in bare.verdict()["cause"]
@@ -111,12 +111,12 @@ def test_what_is_no_environment_is_refused(bare: Rig) -> None:
     assert "Ray is not installed in it" in bare.verdict()["cause"]
 
 
-def test_what_bare_cannot_show_is_refused(bare: Rig) -> None:
+def test_bare_refuses_a_mount_at_another_path(bare: Rig) -> None:
     assert node(bare, VERLJOB_MOUNTS=f"{bare.work}:/elsewhere").returncode == 64
     assert "/elsewhere" in bare.verdict()["cause"]
 
 
-def test_a_folder_too_long_for_sockets_is_refused(bare: Rig) -> None:
+def test_a_local_folder_too_long_for_sockets_is_refused(bare: Rig) -> None:
     assert node(bare, VERLJOB_LOCAL=str(bare.root / "local")).returncode == 64
     assert "VERLJOB_LOCAL" in bare.verdict()["fix"]
 
@@ -137,7 +137,7 @@ WRITTEN = "until [[ -s $FAKE/stray ]]; do sleep 0.05; done"
 
 
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
-def test_processes_of_a_killed_supervisor_are_killed_by_node_sh(bare: Rig, stray: str) -> None:
+def test_node_sh_kills_orphans_of_a_killed_supervisor(bare: Rig, stray: str) -> None:
     bare.fake("container", f"{stray} &\n{WRITTEN}; kill -KILL $$")
 
     with subprocess.Popen(["sleep", "300"]) as mine:
@@ -149,7 +149,7 @@ def test_processes_of_a_killed_supervisor_are_killed_by_node_sh(bare: Rig, stray
     assert not lives(int(bare.faked("stray")))
 
 
-def test_processes_of_a_killed_node_sh_are_killed_by_the_sweep(bare: Rig) -> None:
+def test_the_sweep_kills_orphans_of_a_killed_node_sh(bare: Rig) -> None:
     container = 'exec 4<&-; setsid sleep 300 & echo $! > "$FAKE/stray"; echo $$ > "$FAKE/container.pid"; wait'
     own = {name: bare.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
     with running(bare, container, **own) as killed:

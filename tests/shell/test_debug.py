@@ -1,4 +1,4 @@
-"""`launch.sh --debug`: who asks for Ray's debugger gets it on every node, and nobody else gets the right to trace."""
+"""`launch.sh --debug` turns on Ray's debugger and ptrace on every node; without it there is no ptrace."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from tests.support.shell.rig import CHECKOUT, Rig
 
 
-def rehearsed(rig: Rig, *words: str, **more: str) -> str:
+def dry_run(rig: Rig, *arguments: str, **more: str) -> str:
     done = rig.launch(
-        *words, script=None, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_PLATFORM="cpu",
+        *arguments, script=None, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_PLATFORM="cpu",
         VERLJOB_HOME=str(CHECKOUT), **more,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -20,51 +20,53 @@ def rehearsed(rig: Rig, *words: str, **more: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "mode"),
+    ("arguments", "mode"),
     [
         (("--debug", "demo_cpu"), "1"),
         (("--debug", "legacy", "demo_cpu"), "legacy"),
         (("--debug=legacy", "demo_cpu"), "legacy"),
     ],
 )
-def test_every_node_gets_the_debugger_and_may_trace(rig: Rig, words: tuple[str, ...], mode: str) -> None:
-    said = rehearsed(rig, *words, "trainer.total_epochs=2")
-    assert said.count(f"\nVERLJOB_DEBUG={mode}\n") == 2
-    assert said.count(" --cap-add SYS_PTRACE ") == 2
-    assert "trainer.total_epochs=2" in said.splitlines()[-1]
+def test_debug_sets_the_debugger_and_ptrace_on_every_node(rig: Rig, arguments: tuple[str, ...], mode: str) -> None:
+    output = dry_run(rig, *arguments, "trainer.total_epochs=2")
+    assert output.count(f"\nVERLJOB_DEBUG={mode}\n") == 2
+    assert output.count(" --cap-add SYS_PTRACE ") == 2
+    assert "trainer.total_epochs=2" in output.splitlines()[-1]
 
 
-def test_without_it_no_container_may_trace(rig: Rig) -> None:
-    said = rehearsed(rig, "demo_cpu")
-    assert "SYS_PTRACE" not in said
-    assert "\nVERLJOB_DEBUG=1" not in said
+def test_without_debug_no_container_has_ptrace(rig: Rig) -> None:
+    output = dry_run(rig, "demo_cpu")
+    assert "SYS_PTRACE" not in output
+    assert "\nVERLJOB_DEBUG=1" not in output
 
 
-def test_the_variable_does_what_the_flag_does(rig: Rig) -> None:
-    assert rehearsed(rig, "demo_cpu", VERLJOB_DEBUG="1").count(" --cap-add SYS_PTRACE ") == 2
+def test_the_variable_equals_the_flag(rig: Rig) -> None:
+    assert dry_run(rig, "demo_cpu", VERLJOB_DEBUG="1").count(" --cap-add SYS_PTRACE ") == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "more", "says"),
+    ("arguments", "more", "message"),
     [
-        (("--debgu", "demo_cpu"), {}, "'--debgu' is no flag of launch.sh"),
+        (("--debgu", "demo_cpu"), {}, "'--debgu' is not a flag of launch.sh"),
         (("demo_cpu",), {"VERLJOB_DEBUG": "yes"}, "VERLJOB_DEBUG=yes"),
         (("--debug", "demo_cpu"), {"VERLJOB_DASHBOARD": "0"}, "VERLJOB_DASHBOARD=0 turns off"),
     ],
 )
-def test_what_cannot_be_meant_ends_with_64(rig: Rig, words: tuple[str, ...], more: dict[str, str], says: str) -> None:
-    done = rig.launch(*words, VERLJOB_HOME=str(CHECKOUT), script=None, **more)
+def test_a_wrong_debug_setting_exits_with_64(
+    rig: Rig, arguments: tuple[str, ...], more: dict[str, str], message: str
+) -> None:
+    done = rig.launch(*arguments, VERLJOB_HOME=str(CHECKOUT), script=None, **more)
     assert done.returncode == 64
-    assert says in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
 
 
-def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
-    script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 debug::announce 30003 n1 2>&1"
-    new = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="1").stdout
+def test_the_banner_explains_how_to_attach(rig: Rig) -> None:
+    script = "VERLJOB_RUNTIME=docker VERLJOB_ATTEMPT=1 launch::_print_debugger 30003 n1 2>&1"
+    new = rig.source("launch/main", script, VERLJOB_DEBUG="1").stdout
     assert "launch.json" in new
     assert "http://localhost:30003" in new
-    assert "whoever reaches the nodes can run code" in new
-    old = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="legacy").stdout
+    assert "anyone who reaches the nodes can run code" in new
+    old = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout
     assert (
         "srun --jobid=20 --overlap --pty --nodes=1 --ntasks=1 --nodelist=n1 docker exec --interactive --tty verljob-"
         in old
@@ -72,12 +74,12 @@ def test_the_first_lines_say_how_to_attach(rig: Rig) -> None:
     assert old.splitlines()[0].endswith(" ray debug")
 
 
-def test_without_a_container_the_old_debugger_is_the_environments_own_and_has_the_jobs_token(rig: Rig) -> None:
+def test_with_bare_ray_debug_runs_from_the_environment_with_the_jobs_token(rig: Rig) -> None:
     place = "VERLJOB_RUNTIME=bare VERLJOB_IMAGE='/envs/my verl' VERLJOB_LOCAL=/scratch"
-    script = f"{place} VERLJOB_ATTEMPT=2 debug::announce 30003 n1"
-    line = rig.source("common/log launch/debug", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
-    words = shlex.split(line.partition("--nodelist=n1 ")[2])
+    script = f"{place} VERLJOB_ATTEMPT=2 launch::_print_debugger 30003 n1"
+    line = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
+    arguments = shlex.split(line.partition("--nodelist=n1 ")[2])
 
-    assert words[:2] == ["env", "RAY_AUTH_MODE=token"]
-    assert words[2] == f"RAY_AUTH_TOKEN_PATH=/scratch/verljob-{os.getuid()}-20-2-0/token"
-    assert words[3:] == ["/envs/my verl/bin/ray", "debug"]
+    assert arguments[:2] == ["env", "RAY_AUTH_MODE=token"]
+    assert arguments[2] == f"RAY_AUTH_TOKEN_PATH=/scratch/verljob-{os.getuid()}-20-2-0/token"
+    assert arguments[3:] == ["/envs/my verl/bin/ray", "debug"]

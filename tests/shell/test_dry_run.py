@@ -1,4 +1,4 @@
-"""What VERLJOB_DRY_RUN prints is what a job would start, and nothing is started."""
+"""VERLJOB_DRY_RUN prints the commands of a job and starts nothing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
         VERLJOB_PLATFORM="cpu", VERLJOB_HOME=str(CHECKOUT),
     )  # fmt: skip
 
-    words = shlex.split(done.stdout.splitlines()[-1])
-    assert words[:3] == ["./run", "job.check", "demo_cpu"]
-    assert words[3:6] == ["--print", "--nodes=2", "--gpus-per-node=1"]
-    assert words[6:] == ["--", "trainer.total_epochs=2", "+a='b c'"]
+    argv = shlex.split(done.stdout.splitlines()[-1])
+    assert argv[:3] == ["./run", "job.check", "demo_cpu"]
+    assert argv[3:6] == ["--print", "--nodes=2", "--gpus-per-node=1"]
+    assert argv[6:] == ["--", "trainer.total_epochs=2", "+a='b c'"]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
         "overrides:\n  platform: cuda\n  accelerator: true\nplatform: cpu\naccelerator: false\n",
     ],
 )
-def test_launch_sh_reads_of_a_recipe_what_yaml_reads(rig: Rig, text: str) -> None:
+def test_recipe_keys_are_read_as_yaml_reads_them(rig: Rig, text: str) -> None:
     done = read_recipe(rig, text)
 
-    wanted = yaml.safe_load(text)
-    assert done.stdout.split() == [wanted["platform"], str(wanted["accelerator"]).lower()], done.stderr
+    expected = yaml.safe_load(text)
+    assert done.stdout.split() == [expected["platform"], str(expected["accelerator"]).lower()], done.stderr
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,9 @@ def test_launch_sh_reads_of_a_recipe_what_yaml_reads(rig: Rig, text: str) -> Non
         "platform: 'cpu'\naccelerator: false\n",
         "platform: &one cpu\naccelerator: false\n",
         "platform: cpu#1\naccelerator: false\n",
+        "platform: c pu\naccelerator: false\n",
+        "platform:cpu\naccelerator: false\n",
+        "platform: any\nplatform: c pu\naccelerator: false\n",
         "platform : cpu\naccelerator: false\n",
         '"platform": cpu\naccelerator: false\n',
         "{platform: cpu, accelerator: false}\n",
@@ -75,7 +78,7 @@ def test_launch_sh_reads_of_a_recipe_what_yaml_reads(rig: Rig, text: str) -> Non
         "platform: a[$(touch ran)]\naccelerator: false\n",
     ],
 )
-def test_what_launch_sh_would_read_otherwise_than_yaml_is_refused(rig: Rig, text: str) -> None:
+def test_recipe_keys_in_another_form_are_refused(rig: Rig, text: str) -> None:
     done = read_recipe(rig, text)
 
     assert done.returncode == 64
@@ -85,5 +88,5 @@ def test_what_launch_sh_would_read_otherwise_than_yaml_is_refused(rig: Rig, text
 
 def read_recipe(rig: Rig, text: str) -> subprocess.CompletedProcess[str]:
     (rig.work / "mine.yaml").write_text(text)
-    script = 'recipe::choose mine.yaml; printf "%s %s" "$RECIPE_PLATFORM" "$RECIPE_ACCELERATOR"'
+    script = 'recipe::parse mine.yaml; printf "%s %s" "$RECIPE_PLATFORM" "$RECIPE_ACCELERATOR"'
     return rig.source("common/log common/verdict common/env_table launch/recipe", script)

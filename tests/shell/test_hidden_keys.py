@@ -1,4 +1,4 @@
-"""~/.ssh is hidden from the container under every path by which its home is mounted."""
+"""~/.ssh is hidden from the container at every path of its home."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def key(rig: Rig) -> Path:
 
 
 def reachable(rig: Rig, key: Path) -> list[str]:
-    """The paths by which a container with the mounts of the last `docker run` would reach the key."""
+    """The paths of the key in a container with the mounts of the last `docker run`."""
     mounts = mounted(rig.docker_run())
     hidden = {target for target, (source, _) in mounts.items() if not source}
     found = set()
@@ -31,14 +31,14 @@ def reachable(rig: Rig, key: Path) -> list[str]:
     return sorted(found - hidden)
 
 
-def test_it_is_hidden_where_the_home_is_mounted_as_it_is(rig: Rig, key: Path) -> None:
+def test_hidden_in_a_home_mounted_at_its_path(rig: Rig, key: Path) -> None:
     assert rig.node().returncode == 0
 
     assert mounted(rig.docker_run())[str(key.parent)] == ("", "")
     assert reachable(rig, key) == []
 
 
-def test_it_is_hidden_where_the_home_is_a_link_and_the_job_comes_from_its_physical_path(rig: Rig, key: Path) -> None:
+def test_hidden_if_home_is_a_link_and_the_submit_folder_its_target(rig: Rig, key: Path) -> None:
     (rig.root / "alice").symlink_to(rig.home)
 
     assert rig.node(HOME=str(rig.root / "alice"), SLURM_SUBMIT_DIR=str(rig.home)).returncode == 0
@@ -48,7 +48,7 @@ def test_it_is_hidden_where_the_home_is_a_link_and_the_job_comes_from_its_physic
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_it_is_hidden_where_the_job_comes_from_a_folder_above_the_home(rig: Rig, key: Path, linked: bool) -> None:
+def test_hidden_if_the_submit_folder_is_above_the_home(rig: Rig, key: Path, linked: bool) -> None:
     (rig.root / "alice").symlink_to(rig.home)
     home = rig.root / "alice" if linked else rig.home
 
@@ -57,7 +57,7 @@ def test_it_is_hidden_where_the_job_comes_from_a_folder_above_the_home(rig: Rig,
     assert reachable(rig, key) == []
 
 
-def test_it_is_hidden_where_the_user_mounts_a_folder_above_the_home_elsewhere(rig: Rig, key: Path) -> None:
+def test_hidden_if_the_user_mounts_a_folder_above_the_home_elsewhere(rig: Rig, key: Path) -> None:
     assert rig.node(VERLJOB_MOUNTS=f"{rig.root}:/everything:ro,{rig.home}:/mine").returncode == 0
 
     mounts = mounted(rig.docker_run())
@@ -66,8 +66,8 @@ def test_it_is_hidden_where_the_user_mounts_a_folder_above_the_home_elsewhere(ri
 
 
 @pytest.mark.parametrize("server", ["server:", "[fd00::1]:"])
-def test_it_is_hidden_where_the_homes_own_server_is_mounted_too(server: str, rig: Rig, key: Path) -> None:
-    """/home/alice is server:/vol7/u/alice, and /vol7 is there as well; a link stands in for the second mount."""
+def test_hidden_if_the_homes_file_server_is_mounted_too(server: str, rig: Rig, key: Path) -> None:
+    """/home/alice is server:/vol7/u/alice, and /vol7 is mounted too; a link stands in for the second mount."""
     disk = rig.root / "vol7"
     (disk / "u").mkdir(parents=True)
     (disk / "u" / "alice").symlink_to(rig.home)
@@ -80,7 +80,7 @@ def test_it_is_hidden_where_the_homes_own_server_is_mounted_too(server: str, rig
     assert mounted(rig.docker_run())["/vol7/u/alice/.ssh"] == ("", "")
 
 
-def test_a_key_folder_that_is_a_link_is_hidden_where_it_leads_to(rig: Rig, key: Path) -> None:
+def test_hidden_at_the_target_of_a_linked_key_folder(rig: Rig, key: Path) -> None:
     keys = rig.work / "keys"
     key.parent.rename(keys)
     key.parent.symlink_to(keys)
@@ -91,7 +91,7 @@ def test_a_key_folder_that_is_a_link_is_hidden_where_it_leads_to(rig: Rig, key: 
     assert reachable(rig, keys / key.name) == []
 
 
-def test_without_keys_nothing_is_put_over_them(rig: Rig) -> None:
+def test_without_keys_nothing_is_hidden(rig: Rig) -> None:
     rig.node()
 
     assert not [target for target in mounted(rig.docker_run()) if target.endswith(".ssh")]

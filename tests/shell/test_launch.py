@@ -1,4 +1,4 @@
-"""launch.sh finds itself, and refuses at once what cannot work."""
+"""launch.sh finds its checkout, and refuses wrong arguments and allocations at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VERSION = "readonly LAUNCH_VERSION="
 
 @pytest.fixture
 def spooled(rig: Rig) -> Path:
-    """What Slurm runs: a copy under another name, far from the checkout."""
+    """The copy that Slurm runs, under another name and outside of the checkout."""
     return Path(shutil.copy(CHECKOUT / "slurm" / "launch.sh", rig.root / "slurm_script"))
 
 
 @pytest.fixture
 def elsewhere(rig: Rig) -> Path:
-    """The checkout's slurm folder under a path with a space."""
+    """A copy of the slurm folder at a path with a space."""
     shutil.copytree(
         CHECKOUT / "slurm", rig.work / "my verl" / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py")
     )
@@ -30,19 +30,19 @@ def elsewhere(rig: Rig) -> Path:
 
 
 @pytest.mark.parametrize("name", ["relative", "absolute"])
-def test_it_finds_itself_by_the_path_that_scontrol_tells(rig: Rig, spooled: Path, name: str) -> None:
+def test_it_finds_its_checkout_by_the_command_of_scontrol(rig: Rig, spooled: Path, name: str) -> None:
     rig.record(name, f"{CHECKOUT}/slurm/launch.sh no_such")
 
     assert "no recipe 'no_such'" in last(rig.launch("no_such", script=spooled))
 
 
-def test_arguments_that_slurm_does_not_quote_are_told_from_the_path(rig: Rig, spooled: Path, elsewhere: Path) -> None:
+def test_unquoted_arguments_are_separated_from_the_path(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("space", f"{elsewhere}/slurm/launch.sh no_such a.b=x y")
 
     assert "no recipe 'no_such'" in last(rig.launch("no_such", "a.b=x y", script=spooled))
 
 
-def test_a_relative_command_is_taken_from_the_submit_folder(rig: Rig, spooled: Path, elsewhere: Path) -> None:
+def test_a_relative_command_starts_at_the_submit_folder(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("chdir", "my verl/slurm/launch.sh")
 
     done = rig.launch(script=spooled)
@@ -58,9 +58,7 @@ def test_a_symlink_is_followed(rig: Rig, spooled: Path) -> None:
     assert "no recipe 'no_such'" in last(rig.launch("no_such", script=spooled))
 
 
-def test_a_script_from_standard_input_is_looked_for_in_the_submit_folder(
-    rig: Rig, spooled: Path, elsewhere: Path
-) -> None:
+def test_a_script_from_stdin_is_searched_in_the_submit_folder(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.fake("job", recorded("stdin"))
 
     found = rig.launch("no_such", script=spooled, SLURM_SUBMIT_DIR=str(elsewhere))
@@ -70,7 +68,7 @@ def test_a_script_from_standard_input_is_looked_for_in_the_submit_folder(
     assert "export VERLJOB_HOME=" in last(lost)
 
 
-def test_verljob_home_goes_before_what_scontrol_tells(rig: Rig, spooled: Path, elsewhere: Path) -> None:
+def test_verljob_home_wins_over_the_command_of_scontrol(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("relative", "/nowhere/slurm/launch.sh")
 
     assert "no recipe 'no_such'" in last(rig.launch("no_such", script=spooled, VERLJOB_HOME=str(elsewhere)))
@@ -86,7 +84,7 @@ def test_a_checkout_of_another_version_is_refused(rig: Rig, spooled: Path, elsew
     assert re.search(r"^verdict: 64 .* of version .* — export VERLJOB_HOME=", last(done))
 
 
-def test_both_scripts_bear_the_version_of_the_project() -> None:
+def test_both_scripts_have_the_projects_version() -> None:
     version = re.search(r'^version = "(.+)"', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
 
@@ -94,21 +92,21 @@ def test_both_scripts_bear_the_version_of_the_project() -> None:
         assert f"\n{VERSION}{version.group(1)} " in (CHECKOUT / "slurm" / name).read_text()
 
 
-def test_outside_an_allocation_it_says_how_to_submit(rig: Rig) -> None:
+def test_outside_an_allocation_the_error_shows_how_to_submit(rig: Rig) -> None:
     done = rig.launch(DEMO, SLURM_JOB_ID="<unset>")
 
     assert done.returncode == 64
     assert "sbatch" in last(done)
 
 
-def test_an_unknown_recipe_ends_with_the_list(rig: Rig) -> None:
+def test_an_unknown_recipe_prints_the_list(rig: Rig) -> None:
     done = rig.launch("gsm9k")
 
     assert done.returncode == 64
     assert all(name in last(done) for name in ("gsm9k", "gsm8k_ppo", "gsm8k_grpo", DEMO, "cluster"))
 
 
-def test_no_argument_means_gsm8k_ppo_which_needs_gpus(rig: Rig) -> None:
+def test_the_default_recipe_is_gsm8k_ppo_which_needs_gpus(rig: Rig) -> None:
     done = rig.launch()
 
     assert done.returncode == 64
@@ -121,14 +119,14 @@ def test_no_argument_means_gsm8k_ppo_which_needs_gpus(rig: Rig) -> None:
     ("name", "value"),
     [("SLURM_JOB_GPUS", "0,1"), ("SLURM_GPUS_ON_NODE", "8"), ("SLURM_GPUS_PER_NODE", "mi300x:8")],
 )
-def test_gpus_are_known_by_any_of_slurms_variables(rig: Rig, name: str, value: str) -> None:
+def test_gpus_are_detected_by_each_of_slurms_variables(rig: Rig, name: str, value: str) -> None:
     rig.fake("step", WELL)
     rig.environment[name] = value
 
     assert rig.launch(VERLJOB_PLATFORM="cpu").returncode == 0
 
 
-def test_gpus_are_known_by_the_jobs_record(rig: Rig) -> None:
+def test_gpus_are_detected_by_the_jobs_record(rig: Rig) -> None:
     rig.fake("job", rig.faked("job") + "   TresPerNode=gres:gpu:2\n")
     rig.fake("step", WELL)
 
@@ -142,7 +140,7 @@ def test_a_heterogeneous_job_is_refused(rig: Rig) -> None:
     assert "heterogeneous" in last(done)
 
 
-def test_from_salloc_it_goes_to_the_first_node_by_one_srun(rig: Rig) -> None:
+def test_under_salloc_it_moves_to_the_first_node_by_one_srun(rig: Rig) -> None:
     done = rig.launch(DEMO, "a=1", SLURMD_NODENAME="<unset>")
 
     argv = rig.faked("srun.argv").splitlines()
@@ -152,15 +150,15 @@ def test_from_salloc_it_goes_to_the_first_node_by_one_srun(rig: Rig) -> None:
     assert "VERLJOB_MOVED=1\n" in rig.faked("srun.env")
 
 
-def test_on_another_node_than_the_first_it_goes_no_further(rig: Rig) -> None:
+def test_on_another_node_than_the_first_it_stops(rig: Rig) -> None:
     done = rig.launch(DEMO, SLURMD_NODENAME="n2", VERLJOB_MOVED="1")
 
     assert done.returncode == 64
     assert "n2, not the first node n1" in last(done)
 
 
-def test_an_override_that_is_none_is_refused(rig: Rig) -> None:
+def test_an_override_without_a_value_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, "trainer.nnodes")
 
     assert done.returncode == 64
-    assert "'trainer.nnodes' is no override" in last(done)
+    assert "'trainer.nnodes' is not an override" in last(done)

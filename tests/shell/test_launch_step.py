@@ -1,4 +1,4 @@
-"""launch.sh starts one step, tells every node what it needs, and says where things are."""
+"""launch.sh starts one step, passes every node its settings, and prints a banner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.shell.rig import CHECKOUT, Rig, mode
 from tests.support.shell.step import DEMO, WELL, last
 
 
-def test_the_step_is_one_srun_that_says_everything_itself(rig: Rig) -> None:
+def test_the_step_is_one_srun_with_explicit_options(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     rig.launch(DEMO)
@@ -32,22 +32,26 @@ def test_unequal_nodes_get_tasks_of_the_smaller_size(rig: Rig) -> None:
     assert "--cpus-per-task=28\n" in rig.faked("srun.argv")
 
 
-def test_every_node_is_told_what_the_flow_promises(rig: Rig) -> None:
+def test_every_node_gets_the_variables_of_docs_flow(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     rig.launch(DEMO, "a.b=x y", "+c=1")
 
     env = rig.faked("srun.env")
-    told = dict(line.split("=", 1) for line in env.splitlines() if line.startswith("VERLJOB_"))
-    assert told["VERLJOB_HOME"] == str(CHECKOUT)
-    assert (told["VERLJOB_PLATFORM"], told["VERLJOB_RUNTIME"], told["VERLJOB_PROFILE"]) == ("cpu", "docker", "")
-    assert told["VERLJOB_IMAGE"] == "verl.cpu:latest"
-    assert told["VERLJOB_RECIPE"] == f"{CHECKOUT}/slurm/recipes/{DEMO}.yaml"
-    assert (told["VERLJOB_RUN_DIR"], told["VERLJOB_ATTEMPT"]) == (str(rig.run_dir), "1")
-    assert (told["VERLJOB_HEAD_NODE"], told["VERLJOB_NODELIST_HOSTS"]) == ("n1", "n1,n2")
+    settings = dict(line.split("=", 1) for line in env.splitlines() if line.startswith("VERLJOB_"))
+    assert settings["VERLJOB_HOME"] == str(CHECKOUT)
+    assert (settings["VERLJOB_PLATFORM"], settings["VERLJOB_RUNTIME"], settings["VERLJOB_PROFILE"]) == (
+        "cpu",
+        "docker",
+        "",
+    )
+    assert settings["VERLJOB_IMAGE"] == "verl.cpu:latest"
+    assert settings["VERLJOB_RECIPE"] == f"{CHECKOUT}/slurm/recipes/{DEMO}.yaml"
+    assert (settings["VERLJOB_RUN_DIR"], settings["VERLJOB_ATTEMPT"]) == (str(rig.run_dir), "1")
+    assert (settings["VERLJOB_HEAD_NODE"], settings["VERLJOB_NODELIST_HOSTS"]) == ("n1", "n1,n2")
     assert "VERLJOB_OVERRIDES=a.b=x y\n+c=1\n" in env
     assert (rig.run_dir / "overrides").read_text() == "a.b=x y\n+c=1\n"
-    control, gcs, dashboard = map(int, told["VERLJOB_HEAD_PORTS"].split(","))
+    control, gcs, dashboard = map(int, settings["VERLJOB_HEAD_PORTS"].split(","))
     assert 32512 <= control < gcs < dashboard <= 32767
 
 
@@ -64,7 +68,7 @@ def test_the_token_is_random_and_in_no_command(rig: Rig) -> None:
     assert len(tokens) == 2
 
 
-def test_the_platform_is_the_users_then_the_recipes_then_the_profiles(rig: Rig) -> None:
+def test_the_platform_comes_from_user_then_recipe_then_profile(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text("VERLJOB_PLATFORM=rocm\nNCCL_SOCKET_IFNAME=ib0\n")
     rig.fake("step", WELL)
@@ -76,7 +80,7 @@ def test_the_platform_is_the_users_then_the_recipes_then_the_profiles(rig: Rig) 
     assert "VERLJOB_PLATFORM=cuda\n" in rig.faked("srun.env")
 
 
-def test_a_requeued_job_gets_the_next_attempt(rig: Rig) -> None:
+def test_a_requeued_job_has_the_next_attempt(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     rig.launch(DEMO, SLURM_RESTART_COUNT="1")
@@ -84,7 +88,7 @@ def test_a_requeued_job_gets_the_next_attempt(rig: Rig) -> None:
     assert (rig.run_dir.parent / "attempt-2" / "result.json").exists()
 
 
-def test_the_first_lines_name_what_matters(rig: Rig) -> None:
+def test_the_banner_has_nodes_image_run_directory_dashboard_and_limit(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     first = rig.launch(DEMO).stdout.splitlines()[:6]
@@ -100,22 +104,22 @@ def test_the_first_lines_name_what_matters(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"), [("0", "dashboard   off"), ("node", r"dashboard   ssh -N -L (\d+):n1:\1 \S+@login, then")]
+    ("value", "expected"), [("0", "dashboard   off"), ("node", r"dashboard   ssh -N -L (\d+):n1:\1 \S+@login, then")]
 )
-def test_the_dashboard_may_be_off_or_on_the_heads_address(rig: Rig, asked: str, words: str) -> None:
+def test_the_dashboard_can_be_off_or_on_the_heads_address(rig: Rig, value: str, expected: str) -> None:
     rig.fake("step", WELL)
 
-    assert re.match(words, rig.launch(DEMO, VERLJOB_DASHBOARD=asked).stdout.splitlines()[3])
+    assert re.match(expected, rig.launch(DEMO, VERLJOB_DASHBOARD=value).stdout.splitlines()[3])
 
 
-def test_a_dashboard_anywhere_else_is_refused(rig: Rig) -> None:
+def test_a_dashboard_on_another_address_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, VERLJOB_DASHBOARD="0.0.0.0")  # noqa: S104  what is refused
 
     assert done.returncode == 64
     assert "VERLJOB_DASHBOARD=0.0.0.0" in done.stdout
 
 
-def test_a_run_directory_that_cannot_be_made_ends_with_77(rig: Rig) -> None:
+def test_a_run_directory_that_cannot_be_made_exits_with_77(rig: Rig) -> None:
     (rig.work / "file").write_text("")
 
     done = rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "file" / "run"))
@@ -124,7 +128,7 @@ def test_a_run_directory_that_cannot_be_made_ends_with_77(rig: Rig) -> None:
     assert "VERLJOB_RUN_DIR" in last(done)
 
 
-def test_nothing_of_the_launch_stays_on_the_node(rig: Rig) -> None:
+def test_the_launch_leaves_nothing_on_the_node(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     rig.launch(DEMO)
@@ -134,29 +138,29 @@ def test_nothing_of_the_launch_stays_on_the_node(rig: Rig) -> None:
     assert sorted(path.name for path in rig.run_dir.iterdir()) == ["nodes", "overrides", "result.json"]
 
 
-def settings_of(rig: Rig, *words: str) -> dict[str, str]:
-    """What a step is told of the recipe, and of the visit."""
+def settings_of(rig: Rig, *arguments: str) -> dict[str, str]:
+    """The settings of the step that come from the recipe and from doctor."""
     names = "VERLJOB_DOCTOR VERLJOB_RECIPE VERLJOB_OVERRIDES VERLJOB_JOIN_TIMEOUT_S"
-    rig.fake("step", f'for name in {names}; do printf "%s=%q\\n" "$name" "${{!name-}}"; done > "$FAKE/told"\n')
-    rig.launch(*words, VERLJOB_DOCTOR="deep")
-    return dict(line.split("=", 1) for line in rig.faked("told").splitlines())
+    rig.fake("step", f'for name in {names}; do printf "%s=%q\\n" "$name" "${{!name-}}"; done > "$FAKE/settings"\n')
+    rig.launch(*arguments, VERLJOB_DOCTOR="deep")
+    return dict(line.split("=", 1) for line in rig.faked("settings").splitlines())
 
 
-def test_doctor_is_a_visit_to_a_cluster_without_a_recipe(rig: Rig) -> None:
-    told = settings_of(rig, "doctor")
+def test_doctor_runs_without_a_recipe(rig: Rig) -> None:
+    settings = settings_of(rig, "doctor")
 
-    assert (told["VERLJOB_DOCTOR"], told["VERLJOB_RECIPE"]) == ("quick", "cluster")
-    assert told["VERLJOB_JOIN_TIMEOUT_S"] == "60"
-
-
-def test_a_deep_visit_with_a_recipe_trains_one_step(rig: Rig) -> None:
-    told = settings_of(rig, "doctor", "--deep", "demo_cpu", "data.seed=3")
-
-    assert told["VERLJOB_DOCTOR"] == "deep"
-    assert told["VERLJOB_RECIPE"].endswith("demo_cpu.yaml")
-    assert "data.seed=3" in told["VERLJOB_OVERRIDES"]
-    assert "trainer.total_training_steps=1" in told["VERLJOB_OVERRIDES"]
+    assert (settings["VERLJOB_DOCTOR"], settings["VERLJOB_RECIPE"]) == ("quick", "cluster")
+    assert settings["VERLJOB_JOIN_TIMEOUT_S"] == "60"
 
 
-def test_a_recipe_is_no_visit_whatever_was_exported(rig: Rig) -> None:
+def test_doctor_deep_with_a_recipe_trains_one_step(rig: Rig) -> None:
+    settings = settings_of(rig, "doctor", "--deep", "demo_cpu", "data.seed=3")
+
+    assert settings["VERLJOB_DOCTOR"] == "deep"
+    assert settings["VERLJOB_RECIPE"].endswith("demo_cpu.yaml")
+    assert "data.seed=3" in settings["VERLJOB_OVERRIDES"]
+    assert "trainer.total_training_steps=1" in settings["VERLJOB_OVERRIDES"]
+
+
+def test_an_exported_doctor_setting_is_ignored_for_a_recipe(rig: Rig) -> None:
     assert settings_of(rig, "demo_cpu")["VERLJOB_DOCTOR"] == "''"

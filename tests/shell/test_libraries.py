@@ -1,4 +1,4 @@
-"""slurm/lib: tables are data, memory is what the job has, children are waited for."""
+"""slurm/lib: tables are data, memory is the job's, a wait returns the code of its child."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.shell.rig import CHECKOUT, Rig
 
-SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
+SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # as in node.sh
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "slurm").glob("p*/*.env")), ids=lambda path: path.name)
@@ -21,7 +21,7 @@ def test_every_table_of_the_project_can_be_read(rig: Rig, path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> None:
+def test_every_line_of_the_example_profile_can_be_read(rig: Rig) -> None:
     text = (CHECKOUT / "slurm" / "profiles" / "example.env").read_text()
     profile = rig.work / "all.env"
     profile.write_text(re.sub(r"(?m)^#(?=[A-Za-z_]+=)", "", text))
@@ -34,15 +34,15 @@ def test_every_line_that_the_example_profile_offers_can_be_read(rig: Rig) -> Non
     assert done.stdout == "3 seccomp=unconfined"
 
 
-@pytest.mark.parametrize(("line", "words"), [("gpu=amd", "'gpu', which is no setting"), ("devices", "has no '='")])
-def test_a_typo_in_a_table_stops_with_file_and_line(rig: Rig, line: str, words: str) -> None:
+@pytest.mark.parametrize(("line", "message"), [("gpu=amd", "'gpu', which is not a setting"), ("devices", "has no '='")])
+def test_a_typo_in_a_table_is_reported_with_file_and_line(rig: Rig, line: str, message: str) -> None:
     (rig.work / "site.env").write_text(f"# a comment\n\n{line}\n")
 
     done = rig.source("common/log common/verdict common/env_table", f'{SHOW}env_table::read "{rig.work}/site.env"')
 
     assert done.returncode == 64
     assert "site.env:3" in done.stdout
-    assert words in done.stdout
+    assert message in done.stdout
 
 
 def test_a_table_is_data_and_never_run(rig: Rig) -> None:
@@ -72,7 +72,9 @@ CGROUPS = {
 
 
 @pytest.mark.parametrize(("files", "limit"), CGROUPS.values(), ids=CGROUPS)
-def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: dict[str, str], limit: str) -> None:
+def test_memory_is_the_cgroups_limit_if_slurm_does_not_account_for_it(
+    rig: Rig, files: dict[str, str], limit: str
+) -> None:
     node = {"proc/self/status": "Cpus_allowed_list:\t0-3,8\n", "proc/meminfo": "MemTotal: 2 kB\n"}
     for name, text in {**files, **node}.items():
         (rig.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -87,16 +89,16 @@ def test_memory_is_the_cgroups_where_slurm_accounts_for_none(rig: Rig, files: di
 
 
 @pytest.mark.parametrize(("cores", "silent"), [(100_000, 100), (0, 6)])
-def test_a_missing_sign_weighs_less_on_a_node_with_more_to_run_than_it_has_cores_for(
-    rig: Rig, cores: int, silent: int
-) -> None:
-    done = rig.source("node/lease", f"LEASE_CORES={cores} LEASE_SILENT=0\nlease::_miss\nprintf '%s' \"$LEASE_SILENT\"")
+def test_a_missed_heartbeat_weighs_less_on_an_overloaded_node(rig: Rig, cores: int, silent: int) -> None:
+    done = rig.source(
+        "node/container", f"LEASE_CORES={cores} LEASE_SILENCE=0\ncontainer::_count_miss\nprintf '%s' \"$LEASE_SILENCE\""
+    )
 
     assert done.stdout == str(silent)
 
 
-def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
-    """The other tests run them on a PATH without these; here no line names one that only a rare path would reach."""
+def test_the_scripts_use_only_tools_of_compute_nodes() -> None:
+    """The other tests run them on a PATH without these tools; this finds rare branches too."""
     absent = re.compile(r"(?<![\w./:-])(awk|sed|grep|python3?|jq|tar|ip|hostname|perl|xargs|find|pkill|eval)(?= )")
     named = [
         f"{path.name}: {line}"
@@ -110,10 +112,10 @@ def test_the_scripts_use_nothing_that_compute_nodes_lack() -> None:
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 7", "exit 127", "kill -KILL $BASHPID"])
 @pytest.mark.parametrize("look", ["", ":"])
-def test_await_tells_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
-    each = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
+def test_await_returns_the_code_of_a_child_that_ends_at_any_moment(rig: Rig, end: str, look: str) -> None:
+    loop = f"(sleep 0.1$n; {end}) & process::await $! 3 {look}; printf '%s ' \"$PROCESS_CODE\""
 
-    done = rig.source("common/process", f"ENDING=''\nfor n in 0 1 2 3; do {each}; done 2> /dev/null")
+    done = rig.source("common/process", f"ENDING=''\nfor n in 0 1 2 3; do {loop}; done 2> /dev/null")
 
     code = {"k": "137"}.get(end[0], end.split()[1])
     assert done.stdout.split() == [code] * 4
@@ -125,7 +127,7 @@ TOGETHER = """one() {
     sleep 30 & other=$!
     sleep 30 & child=$!
     (sleep "0.$1"; kill -TERM "$BASHPID_OF_ONE" "$child") &
-    process::await "$child" 5 "$2" || PROCESS_CODE=given-up
+    process::await "$child" 5 "$2" || PROCESS_CODE=failed
     printf '%s ' "$PROCESS_CODE"
     kill "$other"
 }
@@ -134,8 +136,8 @@ wait"""
 
 
 @pytest.mark.parametrize("look", ["", ":"])
-def test_await_ends_with_a_child_that_the_same_signal_ends(rig: Rig, look: str) -> None:
-    """Slurm signals every process of a step. bash loses some that end while it waits, and would wait for the others."""
+def test_await_returns_when_the_same_signal_ends_the_child(rig: Rig, look: str) -> None:
+    """Slurm signals all processes of a step; bash loses some that end while it waits."""
     begin = time.monotonic()
 
     done = rig.source("common/process", TOGETHER.replace("LOOK", f"'{look}'"))
@@ -144,21 +146,21 @@ def test_await_ends_with_a_child_that_the_same_signal_ends(rig: Rig, look: str) 
     assert time.monotonic() - begin < 15
 
 
-def test_await_gives_up_a_child_that_outlives_its_grace(rig: Rig) -> None:
-    done = rig.source("common/process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'given up'; kill $!")
+def test_await_fails_if_a_child_outlives_its_grace(rig: Rig) -> None:
+    done = rig.source("common/process", "ENDING=$SECONDS\nsleep 60 & process::await $! 1 || printf 'failed'; kill $!")
 
-    assert done.stdout == "given up"
+    assert done.stdout == "failed"
 
 
 @pytest.mark.parametrize("clock", ["", "EPOCHREALTIME=1700000000,123456"], ids=["its own", "in another locale"])
-def test_the_clock_counts_milliseconds(rig: Rig, clock: str) -> None:
+def test_the_clock_is_in_milliseconds(rig: Rig, clock: str) -> None:
     done = rig.source("common/process", f"unset EPOCHREALTIME\n{clock}\nprocess::now\nprintf '%s' \"$NOW_MS\"")
 
     assert done.stdout == "1700000000123" if clock else abs(int(done.stdout) / 1000 - time.time()) < 10
 
 
 def test_the_accounts_own_group_comes_first(rig: Rig) -> None:
-    done = rig.source("node/spec/account", "account::gids\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
+    done = rig.source("node/spec/devices", "devices::_read_groups\nprintf '%s\\n' \"${ACCOUNT_GIDS[@]}\"")
 
     gids = [int(gid) for gid in done.stdout.split()]
     assert gids[0] == os.getgid()

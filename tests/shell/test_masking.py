@@ -99,19 +99,19 @@ def test_no_part_of_a_secret_shows_where_a_log_is_cut(secret: str, filler: str, 
     """Here the last 8 KiB of a log are kept, not the last MiB; the masking itself reads pieces of 4 KiB."""
     kept, at = 8192, 12288
     logs = (
-        (CHECKOUT / "slurm" / "lib" / "node" / "ray_logs.sh")
+        (CHECKOUT / "slurm" / "lib" / "node" / "scratch.sh")
         .read_text()
         .replace("BYTES=$((1024 * 1024)) ", f"BYTES={kept} ")
     )
-    (rig.root / "ray_logs.sh").write_text(logs)
+    (rig.root / "scratch.sh").write_text(logs)
     offsets = [cut + by for cut in (kept, at, 4096) for by in range(-3, len(secret) + 3)]
     for after in offsets:
         text = filler * 30000 + f" {secret}" + (" " + filler * 30000)[:after]
         (rig.root / f"{after}.log").write_text(text)
-    loop = 'for file in "$@"; do ray_logs::_masked "$file" > "$file.kept"; done'
+    loop = 'for file in "$@"; do scratch::_print_masked "$file" > "$file.kept"; done'
     files = " ".join(str(rig.root / f"{after}.log") for after in offsets)
     secrets = f"B='{BLANKS}' SECRET_NAMES=(B) LOCAL_TOKEN={TOKEN}"
-    done = rig.source("node/secrets", f"source {rig.root}/ray_logs.sh; {secrets}; set -- {files}; {loop}")
+    done = rig.source("node/secrets", f"source {rig.root}/scratch.sh; {secrets}; set -- {files}; {loop}")
 
     assert done.returncode == 0, done.stderr
     for after in offsets:
@@ -164,7 +164,7 @@ ESCAPED = (
         'log::warn "$text"',
         'STAGE="$text"; verdict::set 71 self "$text" "$text"; verdict::sentence',
         'verdict::set 71 self "$text" "$text"; finish::_explain ""',
-        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > text; RUNDIR_SPEAKER=0 finish::_explain text',
+        'verdict::set 71 self "" ""; printf "%s\\n" "$text" "two" > text; RUNDIR_VERDICT_ID=0 finish::_explain text',
     ],
 )
 def test_text_from_a_log_is_printed_without_control_characters(call: str, locale: str, rig: Rig) -> None:

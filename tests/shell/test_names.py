@@ -1,4 +1,4 @@
-"""Names that lead to files, by a recipe, a table or an export: none leads out of slurm/, none runs anything."""
+"""Names of files in a recipe, a table or an export: none leads out of slurm/, none runs code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def evil(rig: Rig) -> Path:
-    """A table and a runtime that leave a file behind when they are read, in a folder that names can lead to."""
+    """A table and a runtime that create a file when they are read, in a folder outside of slurm/."""
     folder = rig.root / "evil"
     folder.mkdir()
     (folder / "plat.sh").write_text(f"touch {rig.root}/ran\n")
@@ -25,17 +25,17 @@ def evil(rig: Rig) -> Path:
     return folder
 
 
-def rehearse(rig: Rig, *words: str, **more: str) -> tuple[int, str]:
-    """The code and last line of a dry run that left nothing behind."""
+def dry_run(rig: Rig, *arguments: str, **more: str) -> tuple[int, str]:
+    """Run a dry run; return its exit code and last line."""
     more = {"VERLJOB_DRY_RUN": "1", "SLURM_JOB_ID": "<unset>", "VERLJOB_HOME": str(CHECKOUT), **more}
-    done = rig.launch(*words, script=None, **more)
+    done = rig.launch(*arguments, script=None, **more)
 
     assert not (rig.root / "ran").exists()
     return done.returncode, last(done)
 
 
 @pytest.mark.parametrize("key", ["platform", "accelerator", "module", "model", "data"])
-def test_a_recipe_runs_nothing_in_a_dry_run(rig: Rig, evil: Path, key: str) -> None:
+def test_a_recipe_runs_no_code_in_a_dry_run(rig: Rig, evil: Path, key: str) -> None:
     up = "../" * len(CHECKOUT.parts)
     lines = {
         "platform": [
@@ -48,7 +48,7 @@ def test_a_recipe_runs_nothing_in_a_dry_run(rig: Rig, evil: Path, key: str) -> N
         "accelerator": [f"touch {rig.root}/ran", f"a[$(touch {rig.root}/ran)]"],
     }.get(key, [f"$(touch {rig.root}/ran)", f"`touch {rig.root}/ran`", f"x[$(touch {rig.root}/ran)]"])
     for value in lines:
-        told = {
+        values = {
             "platform": "cpu",
             "accelerator": "false",
             "module": "mine",
@@ -58,37 +58,37 @@ def test_a_recipe_runs_nothing_in_a_dry_run(rig: Rig, evil: Path, key: str) -> N
         }
         recipe = rig.work / "evil.yaml"
         recipe.write_text(
-            "".join(f"{name}: {text}\n" for name, text in told.items()) + f"overrides:\n  {value}: {value}\n"
+            "".join(f"{name}: {text}\n" for name, text in values.items()) + f"overrides:\n  {value}: {value}\n"
         )
 
-        code, said = rehearse(rig, "./evil.yaml")
+        code, output = dry_run(rig, "./evil.yaml")
 
-        assert (code == 64) == (key in ("platform", "accelerator")), said
+        assert (code == 64) == (key in ("platform", "accelerator")), output
         assert (
             key not in ("platform", "accelerator")
-            or f"{recipe} says {key}" in said
-            or f"{key}: of {recipe} is '" in said
+            or f"{recipe} says {key}" in output
+            or f"{key}: of {recipe} is '" in output
         )
 
 
 @pytest.mark.parametrize("name", ["VERLJOB_PLATFORM", "VERLJOB_RUNTIME", "VERLJOB_PROFILE"])
 @pytest.mark.parametrize("value", ["../../../evil/plat", "a/b", "Rocm", "cpu.env", "cp u", "x;y", ""])
-def test_a_name_is_of_small_letters_digits_and_dashes(rig: Rig, evil: Path, name: str, value: str) -> None:
-    code, said = rehearse(rig, "cluster", **{name: value})
+def test_a_name_has_only_small_letters_digits_and_dashes(rig: Rig, evil: Path, name: str, value: str) -> None:
+    code, output = dry_run(rig, "cluster", **{name: value})
 
     if value:
         assert code == 64
-        assert f"{name} is '{value}'" in said
+        assert f"{name} is '{value}'" in output
     else:
         assert code == 0
 
 
-def test_a_recipes_name_leads_to_no_other_folder(rig: Rig) -> None:
+def test_a_recipe_name_cannot_leave_its_folder(rig: Rig) -> None:
     (rig.work / "a.yaml").write_text("platform: cpu\n")
-    code, said = rehearse(rig, "../../" + "../" * len(CHECKOUT.parts) + str(rig.work / "a")[1:])
+    code, output = dry_run(rig, "../../" + "../" * len(CHECKOUT.parts) + str(rig.work / "a")[1:])
 
     assert code == 64
-    assert "no recipe '../../" in said
+    assert "no recipe '../../" in output
 
 
 REFUSED = (
@@ -98,16 +98,16 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("name", REFUSED.split())
-def test_a_table_changes_nothing_that_programs_start_by(rig: Rig, name: str) -> None:
+def test_a_table_cannot_set_variables_that_change_how_programs_start(rig: Rig, name: str) -> None:
     (rig.work / "site.env").write_text(f"NCCL_DEBUG=INFO\n{name}=/evil\n")
 
-    code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=f"{rig.work}/site.env")
+    code, output = dry_run(rig, "cluster", VERLJOB_PROFILE=f"{rig.work}/site.env")
 
     assert code == 64
-    assert f"{rig.work}/site.env:2 sets {name}, which no table may set" in said
+    assert f"{rig.work}/site.env:2 sets {name}, which no table may set" in output
 
 
-def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_it(rig: Rig) -> None:
+def test_only_a_profile_wins_over_an_exported_requirement(rig: Rig) -> None:
     show = 'printf "%s|%s" "${VERLJOB_REQUIRE_SIGNATURE-}" "${VERLJOB_COSIGN-}"'
     site, platform = rig.work / "site.env", rig.work / "platform.env"
     platform.write_text("VERLJOB_REQUIRE_SIGNATURE=/platform.pub\nVERLJOB_COSIGN=/platform\n")
@@ -120,7 +120,7 @@ def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_i
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    both = f"env_table::profile {site}; env_table::read {platform}"
+    both = f"env_table::read_profile {site}; env_table::read {platform}"
     mine = {"VERLJOB_REQUIRE_SIGNATURE": "/mine.pub", "VERLJOB_COSIGN": "/mine"}
     assert order(both) == "/site.pub|/platform"
     assert order(both, **mine) == "/site.pub|/mine"
@@ -130,7 +130,7 @@ def test_a_platform_table_does_not_replace_a_demand_and_an_export_stays_before_i
     assert order(both, **mine) == "/mine.pub|/mine"
 
 
-def test_a_profile_by_its_path_is_roots_or_ones_own_and_nobody_elses_to_write(rig: Rig) -> None:
+def test_a_profile_by_path_must_be_own_and_not_writable_by_others(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text("VERLJOB_PLATFORM=rocm\n")
     for path in (str(profile), "./site.env"):
@@ -139,20 +139,20 @@ def test_a_profile_by_its_path_is_roots_or_ones_own_and_nobody_elses_to_write(ri
         assert "VERLJOB_PLATFORM=rocm\n" in rig.faked("srun.env")
 
     profile.chmod(0o664)
-    code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=str(profile))
-    assert (code, f"the profile {profile} can be written by others (mode 664) — chmod go-w" in said) == (77, True)
+    code, output = dry_run(rig, "cluster", VERLJOB_PROFILE=str(profile))
+    assert (code, f"the profile {profile} can be written by others (mode 664) — chmod go-w" in output) == (77, True)
     profile.chmod(0o644)
     os.chown(profile, NOBODY, NOBODY)
-    code, said = rehearse(rig, "cluster", VERLJOB_PROFILE=str(profile))
-    assert (code, f"the profile {profile} belongs to nobody" in said) == (77, True)
+    code, output = dry_run(rig, "cluster", VERLJOB_PROFILE=str(profile))
+    assert (code, f"the profile {profile} belongs to nobody" in output) == (77, True)
 
 
 @pytest.mark.parametrize("command", [["node.sh"], ["launch.sh", "cluster"]])
-def test_a_runtime_of_another_folder_is_not_read(rig: Rig, evil: Path, command: list[str]) -> None:
+def test_a_runtime_of_another_folder_is_refused(rig: Rig, evil: Path, command: list[str]) -> None:
     name = "../../" + "../" * len(CHECKOUT.parts) + f"{evil}/plat"[1:]
-    words = ["bash", f"{CHECKOUT}/slurm/{command[0]}", *command[1:]]
+    argv = ["bash", f"{CHECKOUT}/slurm/{command[0]}", *command[1:]]
 
-    done = rig.run(*words, **{**rig.of_the_step(), "VERLJOB_RUNTIME": name})
+    done = rig.run(*argv, **{**rig.of_the_step(), "VERLJOB_RUNTIME": name})
 
     assert done.returncode == 64
     assert "VERLJOB_RUNTIME is " in done.stdout + done.stderr
@@ -160,7 +160,7 @@ def test_a_runtime_of_another_folder_is_not_read(rig: Rig, evil: Path, command: 
 
 
 @pytest.mark.parametrize("name", ["images/verl.tar", "../work/images/verl.tar"])
-def test_a_file_that_was_probably_meant_is_said_with_its_path(rig: Rig, name: str) -> None:
+def test_a_reference_that_looks_like_a_file_is_refused_with_its_path(rig: Rig, name: str) -> None:
     (rig.work / "images").mkdir()
     (rig.work / "images/verl.tar").touch()
 
@@ -170,22 +170,22 @@ def test_a_file_that_was_probably_meant_is_said_with_its_path(rig: Rig, name: st
     assert f"write ./{name} for the file, or docker.io/{name} for the name" in last(done)
 
 
-def test_a_path_begins_with_a_slash_or_a_dot_and_is_absolute_on_the_nodes(rig: Rig) -> None:
+def test_an_image_path_becomes_absolute_on_the_nodes(rig: Rig) -> None:
     rig.fake("step", WELL)
-    for name, told in (
+    for name, expected in (
         ("./images/verl.tar", f"{rig.work}/images/verl.tar"),
         ("./../verl.tar", f"{rig.root}/verl.tar"),
         ("/a/verl.tar", "/a/verl.tar"),
         ("team/verl.cpu:1", "team/verl.cpu:1"),
     ):
         assert rig.launch("cluster", VERLJOB_IMAGE=name).returncode == 0
-        assert f"VERLJOB_IMAGE={told}\n" in rig.faked("srun.env")
+        assert f"VERLJOB_IMAGE={expected}\n" in rig.faked("srun.env")
 
 
-def test_a_file_is_not_loaded_for_a_registrys_name(rig: Rig) -> None:
+def test_a_file_with_the_name_of_a_reference_is_not_loaded(rig: Rig) -> None:
     planted = rig.work / "registry.example.org" / "verl.rocm:1"
     planted.parent.mkdir()
-    planted.write_text("somebody else's archive")
+    planted.write_text("another archive")
     rig.fake("registry", "registry.example.org/verl.rocm:1\n")
 
     rig.node(VERLJOB_IMAGE="registry.example.org/verl.rocm:1")

@@ -1,4 +1,4 @@
-"""node.sh: the container gets what Slurm gave the node, and no more."""
+"""node.sh: the container gets exactly the node's share of the allocation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_container_runs_in_the_foreground_as_the_account(rig: Rig) -> None:
     ]  # fmt: skip
 
 
-def test_it_gets_the_least_rights(rig: Rig) -> None:
+def test_the_container_has_no_capabilities(rig: Rig) -> None:
     rig.node()
 
     argv = rig.docker_run()
@@ -34,7 +34,7 @@ def test_it_gets_the_least_rights(rig: Rig) -> None:
     assert not {"--privileged", "--cap-add", "--detach", "-d", "--pid", "--ipc"} & set(argv)
 
 
-def test_a_profile_may_ask_for_more_and_replaces_what_the_platform_says(rig: Rig) -> None:
+def test_a_profile_wins_over_the_platform(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text("security=seccomp=unconfined\nshm=1g\nNCCL_SOCKET_IFNAME=ib0\nHYDRA_FULL_ERROR=0\n")
 
@@ -48,7 +48,7 @@ def test_a_profile_may_ask_for_more_and_replaces_what_the_platform_says(rig: Rig
     assert "HYDRA_FULL_ERROR=0\n" in env
 
 
-def test_what_the_user_exports_wins_over_profile_and_platform(rig: Rig) -> None:
+def test_an_export_wins_over_profile_and_platform(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text("NCCL_SOCKET_IFNAME=ib0\n")
 
@@ -57,7 +57,7 @@ def test_what_the_user_exports_wins_over_profile_and_platform(rig: Rig) -> None:
     assert "NCCL_SOCKET_IFNAME=eth7\n" in rig.faked("run.env")
 
 
-def test_it_gets_the_memory_and_the_cpus_of_the_step(rig: Rig) -> None:
+def test_the_container_has_the_memory_and_cpus_of_the_step(rig: Rig) -> None:
     rig.node()
 
     argv = rig.docker_run()
@@ -68,10 +68,10 @@ def test_it_gets_the_memory_and_the_cpus_of_the_step(rig: Rig) -> None:
     assert "VERLJOB_CPUS=16\n" in rig.faked("run.env")
 
 
-def test_every_mask_is_removed_from_it(rig: Rig) -> None:
+def test_every_gpu_mask_is_removed(rig: Rig) -> None:
     rig.node(ROCR_VISIBLE_DEVICES="0,1", CUDA_VISIBLE_DEVICES="0")
 
-    asked, env = values(rig.docker_run(), "--env"), rig.faked("run.env")
+    passed, env = values(rig.docker_run(), "--env"), rig.faked("run.env")
     masks = (
         "ROCR_VISIBLE_DEVICES",
         "HIP_VISIBLE_DEVICES",
@@ -79,21 +79,21 @@ def test_every_mask_is_removed_from_it(rig: Rig) -> None:
         "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
     )
     for mask in masks:  # named without a value: docker removes what the image sets
-        assert mask in asked
+        assert mask in passed
         assert f"\n{mask}=" not in env
 
 
-def test_variables_go_by_name_and_secrets_by_file(rig: Rig) -> None:
+def test_variables_are_passed_by_name_and_secrets_by_file(rig: Rig) -> None:
     rig.fake("container", 'cp "$FOLDER/secrets" "$FOLDER/token" "$FAKE"\n' + rig.container("code=0"))
 
     rig.environment["VERLJOB_SECRET_NAMES"] = "MY_KEY"  # noqa: S105  a name
 
     done = rig.node(HF_TOKEN=SECRET, WANDB_API_KEY="w", MY_KEY="m", WANDB_MODE="offline")
 
-    asked = values(rig.docker_run(), "--env")
-    assert all("=" not in name for name in asked)
-    assert {"HOME", "USER", "LOGNAME", "HF_HOME", "TRANSFORMERS_CACHE", "SLURM_NODEID", "WANDB_MODE"} < set(asked)
-    assert not {"HF_TOKEN", "WANDB_API_KEY", "MY_KEY", "VERLJOB_TOKEN", "PATH", "FAKE"} & set(asked)
+    passed = values(rig.docker_run(), "--env")
+    assert all("=" not in name for name in passed)
+    assert {"HOME", "USER", "LOGNAME", "HF_HOME", "TRANSFORMERS_CACHE", "SLURM_NODEID", "WANDB_MODE"} < set(passed)
+    assert not {"HF_TOKEN", "WANDB_API_KEY", "MY_KEY", "VERLJOB_TOKEN", "PATH", "FAKE"} & set(passed)
     assert set(rig.faked("secrets").splitlines()) == {f"HF_TOKEN={SECRET}", "WANDB_API_KEY=w", "MY_KEY=m"}
     assert rig.faked("token") == "f" * 64
     assert SECRET not in rig.faked("docker.argv") + done.stdout + done.stderr
@@ -118,7 +118,7 @@ def test_the_private_files_are_private(rig: Rig) -> None:
     }
 
 
-def test_the_account_is_known_by_name_inside(rig: Rig) -> None:
+def test_passwd_and_group_have_the_account(rig: Rig) -> None:
     rig.fake("container", 'cp "$FOLDER/passwd" "$FOLDER/group" "$FAKE"\n' + rig.container("code=0"))
 
     rig.node()
@@ -131,7 +131,7 @@ def test_the_account_is_known_by_name_inside(rig: Rig) -> None:
     assert {line.split(":")[2] for line in rig.faked("group").splitlines()} == {"0", *map(str, os.getgroups())}
 
 
-def test_the_folders_of_the_contract_are_mounted_at_their_own_paths(rig: Rig) -> None:
+def test_the_jobs_folders_are_mounted_at_their_own_paths(rig: Rig) -> None:
     extra, verl = rig.root / "extra", rig.root / "verl, with a comma"
     extra.mkdir()
     verl.mkdir()
@@ -142,7 +142,7 @@ def test_the_folders_of_the_contract_are_mounted_at_their_own_paths(rig: Rig) ->
         VERLJOB_VERL=str(rig.home / "x"),
         VERLJOB_DATA=str(rig.root / "data"),
     )
-    assert done.returncode == 66  # VERLJOB_VERL is not there
+    assert done.returncode == 66  # VERLJOB_VERL does not exist
     done = rig.node(
         VERLJOB_MOUNTS=f"{extra},{extra}:/data:ro", VERLJOB_DATA=str(rig.root / "data"), HF_HOME=f"{rig.home}/hf"
     )
@@ -153,13 +153,13 @@ def test_the_folders_of_the_contract_are_mounted_at_their_own_paths(rig: Rig) ->
     assert mounts["/data"] == (str(extra), "readonly")
     assert mounts[str(CHECKOUT)] == (str(CHECKOUT), "readonly")
     assert mounts[f"{rig.home}/.ssh"] == ("", "")
-    assert str(rig.run_dir) not in mounts  # below the submit folder, which is there
+    assert str(rig.run_dir) not in mounts  # below the submit folder, which is mounted
     assert f"{rig.home}/hf" not in mounts
     assert mounts[TMP][0].endswith("-20-1-0/tmp")
     assert mounts["/etc/passwd"][1] == "readonly"
 
 
-def test_what_the_user_mounts_read_only_below_the_home_is_read_only(rig: Rig) -> None:
+def test_a_read_only_mount_below_the_home_is_read_only(rig: Rig) -> None:
     (rig.home / "data").mkdir()
 
     rig.node(VERLJOB_MOUNTS=f"{rig.home}/data:ro")
@@ -177,7 +177,7 @@ def test_a_path_with_a_comma_or_a_quote_is_quoted_for_docker(rig: Rig) -> None:
     assert f'type=bind,"source={quoted}","target={quoted}",readonly' in values(rig.docker_run(), "--mount")
 
 
-def test_a_proxys_password_and_what_is_named_like_a_secret_go_by_file_too(rig: Rig) -> None:
+def test_proxy_passwords_and_variables_named_like_secrets_are_passed_by_file(rig: Rig) -> None:
     rig.fake("container", 'cp "$FOLDER/secrets" "$FAKE"\n' + rig.container("code=0"))
     plain = {"HTTP_PROXY": "http://proxy:3128", "HF_TOKEN_PATH": "/home/jo/token"}
     secret = {"HTTPS_PROXY": "http://jo:s3cret@proxy:3128", "WANDB_TEAM_SECRET": "w", "VLLM_API_KEY": "v"}
@@ -186,13 +186,13 @@ def test_a_proxys_password_and_what_is_named_like_a_secret_go_by_file_too(rig: R
 
     rig.node()
 
-    asked = set(values(rig.docker_run(), "--env"))
-    assert set(plain) < asked
-    assert not set(secret) & asked
+    passed = set(values(rig.docker_run(), "--env"))
+    assert set(plain) < passed
+    assert not set(secret) & passed
     assert set(rig.faked("secrets").splitlines()) == {f"{name}={value}" for name, value in secret.items()}
 
 
-def test_ray_is_told_to_ask_for_the_jobs_token_and_no_other(rig: Rig) -> None:
+def test_ray_uses_the_jobs_token_and_no_other(rig: Rig) -> None:
     rig.node(RAY_AUTH_MODE="disabled", RAY_AUTH_TOKEN="theirs", RAY_AUTH_TOKEN_PATH="/theirs")  # noqa: S106
 
     env = rig.faked("run.env")
@@ -200,7 +200,7 @@ def test_ray_is_told_to_ask_for_the_jobs_token_and_no_other(rig: Rig) -> None:
     assert {"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/run/verljob/token"} <= set(env.splitlines())
 
 
-def test_without_a_shared_home_the_container_gets_an_empty_one(rig: Rig) -> None:
+def test_without_a_shared_home_the_container_has_an_empty_one(rig: Rig) -> None:
     done = rig.node(HOME=str(rig.root / "absent"), VERLJOB_DATA=str(rig.root / "data"), HF_HOME=str(rig.root / "hf"))
 
     mounts = mounted(rig.docker_run())
@@ -208,16 +208,16 @@ def test_without_a_shared_home_the_container_gets_an_empty_one(rig: Rig) -> None
     assert mounts[str(rig.root / "absent")][0].endswith("-20-1-0/home")
 
 
-def test_places_below_tmp_are_made_by_the_account(rig: Rig) -> None:
-    """Otherwise the engine makes them as root, and the node-local folder cannot be removed."""
-    rig.fake("container", '[[ -d $FOLDER/tmp/verljob-test-place ]] && touch "$FAKE/place"\n' + rig.container("code=0"))
+def test_mount_points_below_tmp_are_created_by_the_account(rig: Rig) -> None:
+    """The engine would create them as root, and the node-local folder could not be removed."""
+    rig.fake("container", '[[ -d $FOLDER/tmp/verljob-test-mount ]] && touch "$FAKE/found"\n' + rig.container("code=0"))
 
-    rig.node(VERLJOB_MOUNTS=f"{rig.work}:/tmp/verljob-test-place")
+    rig.node(VERLJOB_MOUNTS=f"{rig.work}:/tmp/verljob-test-mount")
 
-    assert (rig.root / "fake" / "place").exists()
+    assert (rig.root / "fake" / "found").exists()
 
 
-def test_nobodys_folder_takes_the_place_of_the_private_tmp(rig: Rig) -> None:
+def test_no_mount_replaces_the_private_tmp(rig: Rig) -> None:
     rig.node(VERLJOB_MOUNTS=TMP)
 
     assert mounted(rig.docker_run())[TMP][0].endswith("-20-1-0/tmp")

@@ -1,4 +1,4 @@
-"""node.sh: how the container ended is told, and nothing of it stays."""
+"""node.sh: the end of the container is reported, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
 from tests.support.waiting import wait_for
 
 
-def test_the_heads_verdict_is_filed_and_its_code_is_node_shs(rig: Rig) -> None:
+def test_node_sh_writes_the_heads_verdict_and_exits_with_its_code(rig: Rig) -> None:
     rig.fake("container", rig.container("code=7", before="echo hello from training"))
 
     done = rig.node()
@@ -35,7 +35,7 @@ def test_the_heads_verdict_is_filed_and_its_code_is_node_shs(rig: Rig) -> None:
     assert left(rig) == []
 
 
-def test_a_workers_talk_goes_to_its_log_and_its_verdict_to_the_steps_stderr(rig: Rig) -> None:
+def test_a_worker_writes_output_to_its_log_and_the_verdict_to_stderr(rig: Rig) -> None:
     rig.fake("container", rig.container("code=0", before="echo hello from a worker"))
 
     done = rig.node(1)
@@ -47,7 +47,7 @@ def test_a_workers_talk_goes_to_its_log_and_its_verdict_to_the_steps_stderr(rig:
     assert log.endswith("verdict: 0 (train on n1): as the test says\n")
 
 
-def test_a_worker_that_heard_the_heads_verdict_ends_with_0_lest_slurm_kills_the_head(rig: Rig) -> None:
+def test_a_worker_with_the_heads_verdict_exits_with_0(rig: Rig) -> None:
     rig.fake("container", rig.container("code=7").replace("exit 7", "exit 0"))
 
     done = rig.node(1)
@@ -56,7 +56,7 @@ def test_a_worker_that_heard_the_heads_verdict_ends_with_0_lest_slurm_kills_the_
     assert "code=7" in done.stderr
 
 
-def test_only_our_own_containers_are_removed_and_only_those_whose_job_slurm_no_longer_knows(rig: Rig) -> None:
+def test_only_own_containers_of_unknown_jobs_are_removed(rig: Rig) -> None:
     ours, theirs = f"verljob-{os.getuid()}", f"verljob-{os.getuid() + 1}"
     rig.fake("jobs", "18\tRUNNING\n20\tRUNNING\n")
     rig.fake("containers", f"{ours}-17-1-0\t17\n{ours}-18-1-0\t18\n{theirs}-16-1-0\t16\nby-hand\t15\n")
@@ -76,13 +76,13 @@ def test_no_container_is_removed_while_slurm_does_not_answer(rig: Rig) -> None:
 
 
 def removed(rig: Rig) -> list[str]:
-    """The containers that were removed, but for that of the job at hand."""
+    """The removed containers, except this job's."""
     calls = [call.splitlines() for call in rig.faked("docker.argv").split("\n\n")]
     own = f"verljob-{os.getuid()}-20-1-0"
     return [call[-1] for call in calls if call[:1] == ["rm"] and call[-1] != own]
 
 
-def test_rays_logs_are_kept_without_secrets_and_bounded(rig: Rig) -> None:
+def test_rays_logs_are_saved_masked_and_bounded(rig: Rig) -> None:
     logs = 'mkdir -p "$FOLDER/tmp/ray/session_1/logs"; cd "$FOLDER/tmp/ray/session_1/logs"; '
     looks_like_one = f"hf_{'x' * 34} http://jo:pw@proxy:3128"
     logs += f"printf 'token {'f' * 64} and {SECRET} {looks_like_one}\\n' > gcs.log; : > empty.log; "
@@ -97,8 +97,8 @@ def test_rays_logs_are_kept_without_secrets_and_bounded(rig: Rig) -> None:
     assert (kept / "worker.out").stat().st_size == 1024 * 1024
 
 
-def test_a_container_that_was_told_to_end_and_node_sh_not_was_ended_from_outside(rig: Rig) -> None:
-    """launch.sh may know by whom; by itself it is no signal of Slurm's."""
+def test_term_to_the_container_only_is_reported_as_ended_from_outside(rig: Rig) -> None:
+    """launch.sh may know by whom; node.sh does not report it as a signal of Slurm."""
     rig.fake("container", rig.container("code=143").replace("origin=self", "origin=signal"))
 
     assert rig.node().returncode == 76
@@ -106,7 +106,7 @@ def test_a_container_that_was_told_to_end_and_node_sh_not_was_ended_from_outside
     assert "was ended from outside" in rig.verdict()["cause"]
 
 
-def test_a_container_that_lived_and_whose_client_lost_the_engine_did_not_fail_to_start(rig: Rig) -> None:
+def test_code_125_after_a_heartbeat_is_not_a_failed_start(rig: Rig) -> None:
     rig.fake("container", 'for _ in 1 2 3 4; do printf . > "$FOLDER/out/pulse"; sleep 0.5; done; exit 125')
 
     assert rig.node().returncode == 76
@@ -116,17 +116,17 @@ def test_a_container_that_lived_and_whose_client_lost_the_engine_did_not_fail_to
 PULSE = 'printf . > "$FOLDER/out/pulse"'
 
 
-def test_a_container_that_is_silent_for_longer_than_the_patience_is_given_up(rig: Rig) -> None:
+def test_a_container_without_heartbeats_is_killed_after_the_stall_timeout(rig: Rig) -> None:
     rig.fake("container", f"for _ in 1 2 3; do {PULSE}; sleep 0.5; done\n{STAYS}")
     began = time.monotonic()
 
     assert rig.node().returncode == 76
     assert time.monotonic() - began > 8
-    assert "gave no sign of life for 8 s" in rig.verdict()["cause"]
+    assert "sent no heartbeat for 8 s" in rig.verdict()["cause"]
     assert left(rig) == []
 
 
-def test_a_container_that_is_silent_for_less_than_the_patience_goes_on(rig: Rig) -> None:
+def test_a_container_that_pauses_its_heartbeat_briefly_continues(rig: Rig) -> None:
     silent = f"{PULSE}; sleep 1.5; {PULSE}; sleep 6; {PULSE}"
     rig.fake("container", rig.container("code=0", before=silent))
 
@@ -134,9 +134,7 @@ def test_a_container_that_is_silent_for_less_than_the_patience_goes_on(rig: Rig)
 
 
 @pytest.mark.parametrize("node_id", [0, 1])
-def test_node_sh_holds_nothing_of_the_run_directory_whose_closing_would_wait_for_a_server(
-    rig: Rig, node_id: int
-) -> None:
+def test_node_sh_has_no_open_file_in_the_run_directory(rig: Rig, node_id: int) -> None:
     with running(rig, SLURM_NODEID=str(node_id), SLURMD_NODENAME=f"n{node_id + 1}") as node:
         held = [os.readlink(link) for link in Path(f"/proc/{node.pid}/fd").iterdir()]
         terminate(node)
@@ -145,57 +143,57 @@ def test_node_sh_holds_nothing_of_the_run_directory_whose_closing_would_wait_for
 
 
 @pytest.mark.parametrize("stall", ["<unset>", "", "a[$(touch ran)]"])
-def test_a_patience_that_is_no_number_is_refused(rig: Rig, stall: str) -> None:
+def test_a_stall_timeout_that_is_not_a_number_is_refused(rig: Rig, stall: str) -> None:
     assert rig.node(VERLJOB_STALL_S=stall).returncode == 64
     assert "VERLJOB_STALL_S" in rig.verdict()["cause"]
     assert not (rig.work / "ran").exists()
 
 
-def test_a_wait_looks_for_no_command_in_path_since_bash_looks_at_the_working_folder_then(rig: Rig) -> None:
-    """Whose server may not answer. `hash` says what bash remembers."""
-    script = """look() { hash -t sleep > "$FAKE/remembered"; return 1; }
-(exec sleep 3) & process::await $! 5 look || :"""
+def test_await_does_not_search_sleep_in_path(rig: Rig) -> None:
+    """A search in PATH accesses the working folder, whose file server may hang. `hash` prints the remembered path."""
+    script = """check() { hash -t sleep > "$FAKE/remembered"; return 1; }
+(exec sleep 3) & process::await $! 5 check || :"""
 
     assert rig.source("common/log common/verdict common/process", script).returncode == 0
     assert rig.faked("remembered").strip().endswith("/bin/sleep")
 
 
-def test_a_child_that_is_given_up_has_no_code_least_of_all_that_of_the_one_before(rig: Rig) -> None:
+def test_await_clears_the_code_of_an_earlier_child(rig: Rig) -> None:
     script = '''true & process::await $! 5
-look() { return 1; }
-(exec sleep 3) & process::await $! 5 look || printf '<%s>' "$PROCESS_CODE"'''
+check() { return 1; }
+(exec sleep 3) & process::await $! 5 check || printf '<%s>' "$PROCESS_CODE"'''
 
     assert rig.source("common/log common/verdict common/process", script).stdout == "<>"
 
 
-def test_a_clock_that_is_set_back_stops_no_sign_of_life(rig: Rig) -> None:
-    """SECONDS follows the clock: an assignment stands here for a clock that was set back by an hour."""
-    script = """sleep 6 & looks=0
-look() { looks=$((looks + 1)); ((looks != 2)) || SECONDS=$((SECONDS - 3600)); }
-process::await $! 5 look
-((looks >= 4)) || exit 1"""
+def test_a_clock_that_is_set_back_does_not_stop_the_checks(rig: Rig) -> None:
+    """SECONDS follows the clock: an assignment simulates a clock that is set back by an hour."""
+    script = """sleep 6 & checks=0
+check() { checks=$((checks + 1)); ((checks != 2)) || SECONDS=$((SECONDS - 3600)); }
+process::await $! 5 check
+((checks >= 4)) || exit 1"""
 
     assert rig.source("common/log common/verdict common/process", script).returncode == 0
 
 
-@pytest.mark.parametrize(("oom", "words"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
-def test_a_killed_container_is_told_as_a_lost_node(rig: Rig, oom: bool, words: str) -> None:
+@pytest.mark.parametrize(("oom", "message"), [(False, "was killed"), (True, "more than the job's 4294967296 bytes")])
+def test_a_killed_container_is_reported_with_its_cause(rig: Rig, oom: bool, message: str) -> None:
     rig.fake("container", "exit 137")
     if oom:
         rig.fake("oom", "")
 
     assert rig.node().returncode == 76
-    assert words in rig.verdict()["cause"]
+    assert message in rig.verdict()["cause"]
 
 
-def test_a_signal_that_reaches_the_client_first_is_no_engine_that_does_not_answer(rig: Rig) -> None:
+def test_a_signal_that_ends_the_client_first_is_not_reported_as_a_failed_engine(rig: Rig) -> None:
     client = rig.root / "bin" / "docker"
     client.unlink()
-    client.write_text('#!/bin/bash\necho yes > "$FAKE/asked"\nkill -TERM $$\n')
+    client.write_text('#!/bin/bash\necho yes > "$FAKE/called"\nkill -TERM $$\n')
     client.chmod(0o755)
 
     with rig.start_node() as node:
-        wait_for(rig.root / "fake" / "asked")
+        wait_for(rig.root / "fake" / "called")
         terminate(node)
 
     assert node.returncode == 143
@@ -203,8 +201,8 @@ def test_a_signal_that_reaches_the_client_first_is_no_engine_that_does_not_answe
 
 
 @pytest.mark.parametrize("command", ["kill", "rm", "container inspect"])
-def test_a_client_that_nothing_can_end_does_not_hold_up_the_end(rig: Rig, command: str) -> None:
-    """As one does that waits for a disk: here a process out of node.sh's reach holds the client's output open."""
+def test_a_client_that_cannot_be_killed_does_not_delay_the_end(rig: Rig, command: str) -> None:
+    """Such a client waits for a disk: simulated by a process that holds the client's output open."""
     client = rig.root / "bin" / "docker"
     real = client.resolve()
     client.unlink()
@@ -233,8 +231,8 @@ def test_term_ends_everything_within_five_seconds(rig: Rig, container: str) -> N
     assert left(rig) == []
 
 
-def test_the_lease_ends_with_node_sh_though_its_client_lives_on(rig: Rig) -> None:
-    """The client stands here for every child: one that held the FIFO open for writing would keep the lease alive."""
+def test_the_lease_ends_with_node_sh_while_its_client_still_runs(rig: Rig) -> None:
+    """A child that held the FIFO open for writing would keep the lease alive."""
     container = 'echo $$ > "$FAKE/container.pid"; read -r _ < "$FOLDER/lease"; echo gone > "$FAKE/lease-gone"\n'
     with running(rig, container) as node:
         assert not (rig.root / "fake" / "lease-gone").exists()
@@ -245,7 +243,7 @@ def test_the_lease_ends_with_node_sh_though_its_client_lives_on(rig: Rig) -> Non
     assert time.monotonic() - began < 2
 
 
-def test_what_a_killed_node_sh_left_is_swept_by_the_next_of_the_account(rig: Rig) -> None:
+def test_the_next_node_sh_of_the_account_removes_a_stale_folder(rig: Rig) -> None:
     stale = rig.root / "local" / f"verljob-{os.getuid()}-19-1-0"
     stale.mkdir()
     (stale / "file").write_text("")
@@ -261,7 +259,7 @@ def test_what_a_killed_node_sh_left_is_swept_by_the_next_of_the_account(rig: Rig
     assert ["rm", "--force", stale.name] in [call.splitlines() for call in rig.faked("docker.argv").split("\n\n")]
 
 
-def test_a_sweep_keeps_the_logs_of_the_killed_node_and_removes_its_folder(rig: Rig) -> None:
+def test_a_sweep_saves_the_logs_of_the_killed_node_and_removes_its_folder(rig: Rig) -> None:
     folder = rig.root / "local" / f"verljob-{os.getuid()}-20-1-1"
     logs = folder / "tmp" / "ray" / "session_1" / "logs"
     logs.mkdir(parents=True)

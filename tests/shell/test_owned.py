@@ -1,4 +1,4 @@
-"""Another account that may write into the submit folder gets neither the job's files nor its code."""
+"""Another account that can write to the submit folder gets no access to the job's files and cannot run code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIFOS = "cd verljob/20/attempt-1; mkfifo -m 666 result.json checks.json explanat
 
 @pytest.fixture
 def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of the victim's, which the attacker knows by its path."""
+    """A file of the victim; the attacker knows its path."""
     file = rig.home / "diary"
     file.write_text("mine")
     file.chmod(0o600)
@@ -37,7 +37,7 @@ def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(rig: Rig, *about: str, **more: str) -> None:
-    """The launch ends with 77 in time, names what it refuses, starts nothing, and writes nothing into the folder."""
+    """Check that the launch exits with 77 in time, starts nothing and changes nothing in the folder."""
     rig.fake("step", WELL)
     before = contents(rig.work)
     began = time.monotonic()
@@ -51,15 +51,15 @@ def refused(rig: Rig, *about: str, **more: str) -> None:
 
 
 def opened(rig: Rig, script: str, *, closed: bool = True) -> None:
-    """The submit folder is open to all for as long as the other account makes what it wants there."""
+    """Run the attacker's script while the submit folder is writable by all."""
     rig.work.chmod(0o777)
     attack(rig.work, script)
     if closed:
         rig.work.chmod(0o755)
 
 
-def test_a_submit_folder_that_others_may_write_is_refused_with_its_owner(rig: Rig) -> None:
-    """Nothing in it is the job's yet; but Python looks for modules there first, and folders can be exchanged later."""
+def test_a_submit_folder_writable_by_others_is_refused_with_its_owner(rig: Rig) -> None:
+    """Python searches it for modules first, and its folders could be replaced later."""
     rig.work.chmod(0o777)
 
     refused(rig, f"{rig.work} on n1", "can be written by other accounts (drwxrwxrwx, owner root (uid 0))", "chmod go-w")
@@ -72,7 +72,7 @@ def test_a_planted_job_folder_full_of_links_is_refused(rig: Rig, diary: Path) ->
     assert diary.read_text() == "mine"
 
 
-def test_a_planted_job_folder_in_our_own_is_refused(rig: Rig, diary: Path) -> None:
+def test_a_planted_job_folder_in_an_own_folder_is_refused(rig: Rig, diary: Path) -> None:
     (rig.work / "verljob").mkdir()
     (rig.work / "verljob").chmod(0o777)
     attack(rig.work, LINKS.replace("chmod -R 777 verljob", "chmod -R 777 verljob/20"))
@@ -82,15 +82,15 @@ def test_a_planted_job_folder_in_our_own_is_refused(rig: Rig, diary: Path) -> No
     assert diary.read_text() == "mine"
 
 
-def test_a_planted_link_is_refused_also_where_a_group_shares_its_folders(rig: Rig) -> None:
+def test_a_planted_link_is_refused_even_if_a_group_shares_its_folders(rig: Rig) -> None:
     opened(rig, f"ln -s {rig.home} verljob", closed=False)
 
     refused(rig, f"{rig.work}/verljob on n1 is a link that belongs to", f"(uid {UID})", VERLJOB_SHARED_FOLDERS="1")
     assert list(rig.home.iterdir()) == []
 
 
-def test_a_folder_of_another_account_takes_no_later_attempt(rig: Rig) -> None:
-    """Slurm held the job for two minutes, and somebody exchanged its folder."""
+def test_a_replaced_folder_is_refused_at_the_next_attempt(rig: Rig) -> None:
+    """Slurm held the job for two minutes, in which its folder was replaced."""
     rig.fake("step", WELL)
     rig.launch(DEMO)
     (rig.root / "fake" / "srun.argv").unlink()
@@ -102,21 +102,21 @@ def test_a_folder_of_another_account_takes_no_later_attempt(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("name", ["VERLJOB_RUN_DIR", "VERLJOB_CHECKPOINTS"])
-def test_a_folder_that_the_user_named_is_asked_for_its_owner_and_mode(rig: Rig, name: str) -> None:
+def test_owner_and_mode_of_a_given_folder_are_checked(rig: Rig, name: str) -> None:
     opened(rig, "mkdir theirs; chmod 777 theirs")
     own = rig.work / "own"
     own.mkdir()
     own.chmod(0o1777)
 
     refusals = {rig.work / "theirs": f"belongs to nobody (uid {UID})", own: "can be written by other accounts"}
-    for folder, words in refusals.items():
+    for folder, message in refusals.items():
         done = rig.launch(DEMO, script=None, **{name: str(folder)})
         assert done.returncode == 77
-        assert f"{folder} on n1 {words}" in last(done)
+        assert f"{folder} on n1 {message}" in last(done)
         assert contents(folder) == {}
 
 
-def test_fifos_hang_no_launch_of_a_group_that_shares_its_folders(rig: Rig) -> None:
+def test_fifos_do_not_block_a_launch_in_shared_folders(rig: Rig) -> None:
     opened(rig, f"{FOLDERS}; {FIFOS}", closed=False)
     rig.fake("step", f"setpriv --reuid={UID} --regid={UID} --clear-groups /bin/bash -ec 'PATH=/bin; {FIFOS}'\n{WELL}")
 
@@ -130,7 +130,7 @@ def test_fifos_hang_no_launch_of_a_group_that_shares_its_folders(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("plant", ["ln -s '$DIARY' node.log", "mkfifo -m 666 node.log"])
-def test_a_nodes_log_is_neither_followed_nor_waited_for(rig: Rig, diary: Path, plant: str) -> None:
+def test_a_node_log_that_is_a_link_or_fifo_is_refused(rig: Rig, diary: Path, plant: str) -> None:
     folder = rig.run_dir / "nodes" / "0-n1"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -140,11 +140,11 @@ def test_a_nodes_log_is_neither_followed_nor_waited_for(rig: Rig, diary: Path, p
     done = rig.node()
 
     assert done.returncode == 77
-    assert f"cause={folder}/node.log is no file of this account" in done.stderr
+    assert f"cause={folder}/node.log is not a file of this account" in done.stderr
     assert diary.read_text() == "mine"
 
 
-def test_a_node_folder_of_another_account_is_refused_and_nothing_is_written_into_it(rig: Rig) -> None:
+def test_a_node_folder_of_another_account_is_refused_and_stays_unchanged(rig: Rig) -> None:
     nodes = rig.run_dir / "nodes"
     nodes.mkdir(parents=True)
     nodes.chmod(0o777)
@@ -160,7 +160,7 @@ def test_a_node_folder_of_another_account_is_refused_and_nothing_is_written_into
     assert contents(nodes) == before
 
 
-def test_a_node_looks_at_the_checkpoints_too(rig: Rig) -> None:
+def test_a_node_checks_the_owner_of_the_checkpoints(rig: Rig) -> None:
     opened(rig, "mkdir theirs; chmod 777 theirs")
 
     done = rig.node(VERLJOB_CHECKPOINTS=str(rig.work / "theirs"))
@@ -177,7 +177,7 @@ def with_umask(rig: Rig, umask: int, **more: str) -> subprocess.CompletedProcess
         os.umask(before)
 
 
-def test_what_a_job_makes_is_its_accounts_alone_to_write(rig: Rig) -> None:
+def test_files_of_a_job_are_writable_only_by_its_account(rig: Rig) -> None:
     rig.fake("step", f'umask > "$FAKE/umask"\n{WELL}')
 
     assert with_umask(rig, 0o002).returncode == 0
@@ -187,7 +187,7 @@ def test_what_a_job_makes_is_its_accounts_alone_to_write(rig: Rig) -> None:
     assert [path for path in made if mode(path) & 0o022] == []
 
 
-def test_a_stricter_umask_stays_and_so_does_that_of_a_group_which_shares_its_folders(rig: Rig) -> None:
+def test_a_stricter_umask_and_that_of_a_sharing_group_are_kept(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     with_umask(rig, 0o077)
@@ -198,7 +198,7 @@ def test_a_stricter_umask_stays_and_so_does_that_of_a_group_which_shares_its_fol
 
 
 def test_an_accounts_private_group_may_write(rig: Rig) -> None:
-    """umask 002 goes with it, where every account has a group of its own name."""
+    """umask 002 is usual with private groups."""
     rig.fake("step", WELL)
     rig.work.chmod(0o775)
 
@@ -210,13 +210,13 @@ def test_an_accounts_private_group_may_write(rig: Rig) -> None:
     assert "drwxrwxr-x" in last(done)
 
 
-def test_a_second_launch_of_an_allocation_goes_on_in_the_same_folder(rig: Rig) -> None:
+def test_a_second_launch_of_an_allocation_uses_the_same_folder(rig: Rig) -> None:
     rig.fake("step", WELL)
 
     assert [rig.launch(DEMO).returncode for _ in range(2)] == [0, 0]
 
 
-def test_a_link_of_the_accounts_own_may_lead_to_another_disk(rig: Rig) -> None:
+def test_an_own_link_may_lead_to_another_disk(rig: Rig) -> None:
     rig.fake("step", WELL)
     disk = rig.root / "disk"
     disk.mkdir()
@@ -226,7 +226,7 @@ def test_a_link_of_the_accounts_own_may_lead_to_another_disk(rig: Rig) -> None:
     assert (disk / "20" / "attempt-1" / "result.json").exists()
 
 
-def test_another_value_of_the_setting_is_refused(rig: Rig) -> None:
+def test_another_value_of_shared_folders_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, VERLJOB_SHARED_FOLDERS="yes")
 
     assert done.returncode == 64
@@ -234,7 +234,7 @@ def test_another_value_of_the_setting_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("submitted_from", [".", "slurm"])
-def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submitted_from: str) -> None:
+def test_a_script_from_stdin_refuses_a_planted_checkout(rig: Rig, submitted_from: str) -> None:
     rig.fake("job", recorded("stdin"))
     spooled = rig.root / "slurm_script"
     spooled.write_text((CHECKOUT / "slurm" / "launch.sh").read_text())
@@ -261,7 +261,7 @@ def test_a_script_from_standard_input_takes_no_planted_checkout(rig: Rig, submit
         "entrypoints/verl_node/inputs/data/.new/a.pyc",
     ],
 )
-def test_a_checkout_of_the_submit_folder_has_no_file_that_others_may_write(rig: Rig, planted: str) -> None:
+def test_a_checkout_in_the_submit_folder_with_a_writable_file_is_refused(rig: Rig, planted: str) -> None:
     rig.fake("job", recorded("stdin"))
     for folder in ("slurm", "entrypoints"):
         shutil.copytree(CHECKOUT / folder, rig.work / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -282,7 +282,7 @@ def test_a_checkout_of_the_submit_folder_has_no_file_that_others_may_write(rig: 
 
 
 def spooled_copy(rig: Rig, script: Path) -> Path:
-    """What Slurm starts of a script that came by standard input."""
+    """The copy that Slurm runs of a script from stdin."""
     spooled = rig.root / "slurm_script"
     shutil.copy(script, spooled)
     return spooled

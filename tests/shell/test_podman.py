@@ -1,4 +1,4 @@
-"""slurm/runtimes/podman.sh: rootless for an account, limited for root, and nothing of it stays."""
+"""slurm/runtimes/podman.sh: rootless for an account, limited for root, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.shell.rig import CHECKOUT, Rig, left
 
 
 def as_account(rig: Rig, **more: str) -> subprocess.CompletedProcess[str]:
-    """node.sh as an account that is not root, whoever runs the test."""
+    """Run node.sh as an account that is not root."""
     become = [str(shutil.which("unshare")), "--user", "--map-user=2001", "--map-group=2001"]
     return rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(0, **more))
 
 
-def test_podman_keeps_an_accounts_files_groups_and_cgroup(rig: Rig) -> None:
+def test_podman_keeps_the_accounts_user_groups_and_cgroup(rig: Rig) -> None:
     done = as_account(rig, VERLJOB_RUNTIME="podman")
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def test_podman_removes_masks_that_the_image_sets(rig: Rig) -> None:
     assert "CUDA_VISIBLE_DEVICES" in values(rig.docker_run(), "--unsetenv")
 
 
-def test_podman_as_root_limits_what_docker_does(rig: Rig) -> None:
+def test_podman_as_root_has_the_limits_of_docker(rig: Rig) -> None:
     become = [str(shutil.which("unshare")), "--user", "--map-root-user"]
     rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(VERLJOB_RUNTIME="podman"))
 
@@ -52,14 +52,14 @@ def test_podman_as_root_limits_what_docker_does(rig: Rig) -> None:
     assert "--cgroups" not in argv
 
 
-def test_podman_that_does_not_work_ends_with_69_and_its_words(rig: Rig) -> None:
+def test_podman_that_does_not_work_exits_with_69_and_its_error(rig: Rig) -> None:
     rig.fake("down", "")
 
     assert as_account(rig, VERLJOB_RUNTIME="podman").returncode == 69
     assert "cannot set up namespace using newuidmap" in rig.verdict()["cause"]
 
 
-def test_podman_on_a_network_file_system_ends_with_69(rig: Rig) -> None:
+def test_podman_on_a_network_file_system_exits_with_69(rig: Rig) -> None:
     stat = rig.root / "bin" / "stat"
     stat.unlink()
     stat.write_text('#!/bin/bash\n[[ $1 == --file-system ]] && echo nfs || exec /usr/bin/stat "$@"\n')
@@ -70,12 +70,12 @@ def test_podman_on_a_network_file_system_ends_with_69(rig: Rig) -> None:
 
 
 def conmon(name: str, pidfile: str, does: str) -> str:
-    """The process that podman has watch a container."""
+    """The process by which podman watches a container."""
     return f"(exec -a /usr/bin/conmon bash -c '{does}' conmon -p \"{pidfile}\" -n {name}) > /dev/null 2>&1 &"
 
 
 def test_a_container_that_does_not_end_is_killed_without_podman(rig: Rig) -> None:
-    """Which would give it ten seconds."""
+    """podman would wait ten seconds for it."""
     deaf = "bash -c 'trap \"\" TERM; while :; do sleep 0.1; done' > /dev/null 2>&1 &"
     watches = 'while [[ -n $(tr -d "\\0" < /proc/$(< $FAKE/container.pid)/cmdline) ]]; do sleep 0.1; done; '
     watches += "rm $FAKE/container.pid"
@@ -88,8 +88,8 @@ def test_a_container_that_does_not_end_is_killed_without_podman(rig: Rig) -> Non
     assert left(rig) == []
 
 
-def test_podmans_own_tidying_up_is_waited_for(rig: Rig) -> None:
-    """Else it would start the process again that the node has just ended."""
+def test_podmans_own_cleanup_is_waited_for(rig: Rig) -> None:
+    """It would start the pause process again."""
     with subprocess.Popen(["sleep", "60"]) as pause:
         folder = rig.root / "fake" / "run" / "libpod" / "tmp"
         folder.mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_podmans_own_tidying_up_is_waited_for(rig: Rig) -> None:
 
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with others running"])
 @pytest.mark.parametrize("image", ["verl.cpu:latest", "absent"], ids=["after a container", "without one"])
-def test_the_process_that_podman_leaves_is_ended_with_the_last_container(rig: Rig, others: bool, image: str) -> None:
+def test_the_pause_process_is_killed_with_the_last_container(rig: Rig, others: bool, image: str) -> None:
     other = ["/usr/bin/conmon", "-c", "sleep 60; :", "conmon", "-n", "verljob-2001-19-1-0"]
     with (
         subprocess.Popen(["sleep", "60"]) as pause,
@@ -125,7 +125,7 @@ def test_the_process_that_podman_leaves_is_ended_with_the_last_container(rig: Ri
         watcher.kill()
 
 
-def test_what_a_signal_kept_crun_from_removing_is_gone(rig: Rig) -> None:
+def test_stale_mount_points_of_crun_are_removed(rig: Rig) -> None:
     empty, full = (Path(f"/tmp/crun.{os.getpid() % 10**5:05}{kind}") for kind in "ef")  # noqa: S108  crun knows no other
     empty.touch(mode=0)
     full.write_text("another's")
@@ -138,8 +138,8 @@ def test_what_a_signal_kept_crun_from_removing_is_gone(rig: Rig) -> None:
         full.unlink()
 
 
-def test_a_pull_that_is_ended_leaves_nothing_nor_does_an_older_one(rig: Rig) -> None:
-    """A podman that is ended leaves what it has brought of an image so far."""
+def test_a_stopped_pull_and_an_older_one_leave_nothing(rig: Rig) -> None:
+    """A podman that is killed leaves the layers that it has pulled."""
     scratch = rig.root / "scratch"
     old, young = scratch / "verljob-pull.old", scratch / "verljob-pull.young"
     for folder in (old, young):

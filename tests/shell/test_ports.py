@@ -1,4 +1,4 @@
-"""slurm/lib/common/ports.sh: a block of ports is held by a lock between all users of a node."""
+"""slurm/lib/common/ports.sh: a block of ports is locked for all accounts of a node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.shell.rig import CHECKOUT, Rig
 PORTS = "common/log common/verdict common/ports"
 
 
-SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # what `fail` leaves to node.sh
+SHOW = "trap '[[ -z ${VERDICT[code]:-} ]] || verdict::sentence' EXIT\n"  # as in node.sh
 
 
 def reserve(rig: Rig, script: str, **more: str) -> subprocess.CompletedProcess[str]:
     settings = {"VERLJOB_PORT_RANGE": "20000-32767", "VERLJOB_PORTS": "512", **more}
-    return rig.source(PORTS, f"{SHOW}ports::range\n{script}\ntrap - EXIT", **settings)
+    return rig.source(PORTS, f"{SHOW}ports::read_range\n{script}\ntrap - EXIT", **settings)
 
 
 TAKE = 'ports::reserve "$PORTS_LOW" "$PORTS_HIGH" 512 0; echo "$PORTS_FIRST-$PORTS_LAST"'
@@ -31,24 +31,24 @@ def test_two_jobs_never_get_one_block(rig: Rig) -> None:
 
 
 def again() -> str:
-    """The same reservation by another process while the first holds its own; its user may not see this checkout."""
+    """A script that reserves in another process; as text, since its account may not see this checkout."""
     lines = [(CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text() for name in PORTS.split()]
     return "\n".join(
-        ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::range", TAKE, "trap - EXIT"]
+        ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING=", *lines, SHOW, "ports::read_range", TAKE, "trap - EXIT"]
     )
 
 
-def test_a_block_is_free_again_when_its_holder_is_gone(rig: Rig) -> None:
+def test_a_block_is_free_when_its_holder_has_ended(rig: Rig) -> None:
     assert [reserve(rig, TAKE).stdout for _ in range(2)] == ["20000-20511\n"] * 2
 
 
-def test_a_block_is_given_back(rig: Rig) -> None:
+def test_a_released_block_leaves_no_lock(rig: Rig) -> None:
     reserve(rig, f"{TAKE}\nports::release")
 
     assert list((rig.root / "ports").iterdir()) == []
 
 
-def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
+def test_an_overlapping_block_of_another_size_is_skipped(rig: Rig) -> None:
     smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "20000 20100 10 3")
 
     both = reserve(rig, f'{smaller}\n(exec 7<&-; bash -c "$AGAIN")', AGAIN=again())
@@ -56,31 +56,31 @@ def test_a_block_of_another_size_that_overlaps_is_passed_over(rig: Rig) -> None:
     assert both.stdout.split() == ["20030-20039", "20512-21023"]
 
 
-def test_only_blocks_that_nobody_holds_are_tidied_up(rig: Rig) -> None:
+def test_only_unlocked_blocks_are_removed(rig: Rig) -> None:
     smaller = TAKE.replace('"$PORTS_LOW" "$PORTS_HIGH" 512 0', "32512 32767 3 0")
     reserve(rig, smaller)  # nobody gives it back
-    count = 'before=("$VERLJOB_PORTS_FOLDER"/*); (ports::tidy); ls "$VERLJOB_PORTS_FOLDER"; echo ${#before[@]}'
+    count = 'before=("$VERLJOB_PORTS_FOLDER"/*); (ports::remove_stale); ls "$VERLJOB_PORTS_FOLDER"; echo ${#before[@]}'
     done = reserve(rig, f"{TAKE}\n{count}")
-    reserve(rig, "ports::tidy")
+    reserve(rig, "ports::remove_stale")
 
     block, left, before = done.stdout.split()
     assert (left.partition(".")[0], before) == (block, "2")
     assert list((rig.root / "ports").iterdir()) == []
 
 
-def test_a_block_with_a_listener_in_it_is_passed_over(rig: Rig) -> None:
+def test_a_block_with_a_listener_is_skipped(rig: Rig) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
         low = port - port % 8
-        words = f'PORTS_LOW={low} PORTS_HIGH={low + 15}; ports::reserve {low} {low + 15} 8 0; echo "$PORTS_FIRST"'
-        done = reserve(rig, words)
+        script = f'PORTS_LOW={low} PORTS_HIGH={low + 15}; ports::reserve {low} {low + 15} 8 0; echo "$PORTS_FIRST"'
+        done = reserve(rig, script)
 
     assert done.stdout == f"{low + 8}\n"
 
 
-def test_when_all_blocks_are_taken_it_says_so(rig: Rig) -> None:
+def test_no_free_block_exits_with_69(rig: Rig) -> None:
     done = reserve(
         rig,
         'ports::reserve 20000 20511 512 0\n(exec 7<&-; bash -c "$AGAIN")',
@@ -93,7 +93,7 @@ def test_when_all_blocks_are_taken_it_says_so(rig: Rig) -> None:
 def test_the_range_ends_below_the_ephemeral_ports(rig: Rig) -> None:
     live = rig.work / "range"
     live.write_text("25000\t60999\n")
-    script = f'ports::range "{live}"; echo "$PORTS_LOW-$PORTS_HIGH"'
+    script = f'ports::read_range "{live}"; echo "$PORTS_LOW-$PORTS_HIGH"'
 
     assert reserve(rig, script).stdout == "20000-24999\n"
 
@@ -112,22 +112,22 @@ def test_the_lock_works_between_users(rig: Rig) -> None:
     nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups"
 
     first = reserve(rig, f'{TAKE}\n(exec 7<&-; {nobody} bash -c "$AGAIN")', AGAIN=again())
-    second = reserve(rig, TAKE)  # the other's lock file is there, and nobody holds it
+    second = reserve(rig, TAKE)  # the other's lock exists, and no process holds it
 
     assert first.stdout.split() == ["20000-20511", "20512-21023"], first.stderr
     assert second.stdout == "20000-20511\n"
 
 
-def test_one_node_waits_for_the_turn_of_another(rig: Rig) -> None:
-    """The second takes its turn when the first gives it; a turn that nobody gives is not waited for without end."""
+def test_a_node_waits_for_a_free_pull_slot_until_the_timeout(rig: Rig) -> None:
+    """The second waits for the first; a slot that is never released is waited for until the timeout."""
     script = (
-        'pull_slots::take; first=$TURN; (sleep 1; rmdir -- "$first") & '
-        "TURN=''; pull_slots::take; echo \"${TURN##*/} $SECONDS\"\n"
-        "TURN=''; VERLJOB_PULL_TIMEOUT_S=1; pull_slots::take; echo \"none: $TURN\""
+        'image::acquire_pull_slot; first=$PULL_SLOT; (sleep 1; rmdir -- "$first") & '
+        "PULL_SLOT=''; image::acquire_pull_slot; echo \"${PULL_SLOT##*/} $SECONDS\"\n"
+        "PULL_SLOT=''; VERLJOB_PULL_TIMEOUT_S=1; image::acquire_pull_slot; echo \"none: $PULL_SLOT\""
     )
-    done = rig.source("common/log node/pull_slots", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
+    done = rig.source("common/log node/image", script, VERLJOB_PULLS="1", VERLJOB_RUN_DIR=str(rig.work))
 
     turn, seconds = done.stdout.splitlines()[0].split()
     assert (turn, done.stdout.splitlines()[1]) == ("1", "none: ")
     assert int(seconds) >= 1
-    assert "no turn to pull after 1 s" in done.stderr
+    assert "no free slot to pull after 1 s" in done.stderr

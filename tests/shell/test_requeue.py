@@ -1,4 +1,4 @@
-"""Whether launch.sh asks Slurm for another attempt, and what a training is told before its job ends."""
+"""launch.sh requeues a job after some failures, and sets a deadline for its last checkpoint."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.support.waiting import wait_for
 LOST = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
 
 
-def says(words: str) -> str:
-    """A step whose head leaves this verdict, and whose worker heard it."""
-    lines = (f"printf 'verljob-verdict\\t{node}'; printf '\\t%s' {words}; echo" for node in ("0-n1", "1-n2"))
+def leaves(verdict_text: str) -> str:
+    """A step in which head and worker leave this verdict."""
+    lines = (f"printf 'verljob-verdict\\t{node}'; printf '\\t%s' {verdict_text}; echo" for node in ("0-n1", "1-n2"))
     return "".join(f"{{ {line}; }} >&2\n" for line in lines)
 
 
 @pytest.fixture
-def asked(rig: Rig) -> Rig:
-    """A job that was submitted with --requeue, and whose cluster gets lost."""
+def requeuing(rig: Rig) -> Rig:
+    """A job with --requeue whose cluster is lost."""
     rig.fake("job", rig.faked("job").replace("Requeue=0", "Requeue=1"))
-    rig.fake("step", says(LOST))
+    rig.fake("step", leaves(LOST))
     return rig
 
 
@@ -37,17 +37,17 @@ def verdict(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def test_a_lost_cluster_is_worth_another_attempt_after_the_verdict_is_said(asked: Rig) -> None:
-    done = asked.launch("demo_cpu")
+def test_a_lost_cluster_is_requeued_after_the_verdict_is_printed(requeuing: Rig) -> None:
+    done = requeuing.launch("demo_cpu")
 
-    assert requeued(asked)
+    assert requeued(requeuing)
     assert verdict(done).startswith("verdict: 76 (cluster on n2): lost")
     assert "attempt 2 of 20 at most follows" in done.stderr
-    assert json.loads((asked.run_dir / "result.json").read_text())["code"] == 76
+    assert json.loads((requeuing.run_dir / "result.json").read_text())["code"] == 76
 
 
 @pytest.mark.parametrize(
-    ("words", "again"),
+    ("verdict_text", "again"),
     [
         ("code=75 origin=self stage=join host=n1 cause=x fix=", True),
         ("code=76 origin=self stage=hang host=n1 cause=x fix=", True),
@@ -58,117 +58,117 @@ def test_a_lost_cluster_is_worth_another_attempt_after_the_verdict_is_said(asked
         ("code=0 origin=self stage=train host=n1 cause=x fix=", False),
     ],
 )
-def test_the_stage_decides_and_not_the_number_alone(asked: Rig, words: str, again: bool) -> None:
-    asked.fake("step", says(words))
+def test_stage_and_code_decide_about_a_requeue(requeuing: Rig, verdict_text: str, again: bool) -> None:
+    requeuing.fake("step", leaves(verdict_text))
 
-    asked.launch("demo_cpu")
+    requeuing.launch("demo_cpu")
 
-    assert requeued(asked) is again
+    assert requeued(requeuing) is again
 
 
-def test_a_job_without_requeue_is_left_to_end(rig: Rig) -> None:
-    rig.fake("step", says(LOST))
+def test_a_job_without_requeue_is_not_requeued(rig: Rig) -> None:
+    rig.fake("step", leaves(LOST))
 
     rig.launch("demo_cpu")
 
     assert not requeued(rig)
 
 
-def test_a_scancel_is_never_answered_with_another_attempt(asked: Rig) -> None:
+def test_a_scancelled_job_is_not_requeued(requeuing: Rig) -> None:
     stopped = "code=143 origin=signal stage=train host=n1 cause=x fix="
     runs = 'echo $$ > "$FAKE/step.pid"\nwhile :; do sleep 0.1; done'
-    asked.fake("step", f"end() {{\n{says(stopped)}\nexit 143\n}}\ntrap end TERM\n{runs}")
-    with started(asked) as launch:
+    requeuing.fake("step", f"end() {{\n{leaves(stopped)}\nexit 143\n}}\ntrap end TERM\n{runs}")
+    with started(requeuing) as launch:
         launch.send_signal(signal.SIGTERM)
         launch.communicate(timeout=20)
 
     assert launch.returncode == 143
-    assert not requeued(asked)
+    assert not requeued(requeuing)
 
 
-def test_there_are_no_more_attempts_than_asked_for(asked: Rig) -> None:
-    done = asked.launch("demo_cpu", VERLJOB_ATTEMPTS="2", SLURM_RESTART_COUNT="1")
+def test_the_number_of_attempts_is_limited(requeuing: Rig) -> None:
+    done = requeuing.launch("demo_cpu", VERLJOB_ATTEMPTS="2", SLURM_RESTART_COUNT="1")
 
-    assert not requeued(asked)
+    assert not requeued(requeuing)
     assert "attempt 2 of 2 at most (VERLJOB_ATTEMPTS)" in done.stderr
     assert done.returncode == 76
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-1"])
-def test_a_number_of_attempts_that_is_none_ends_with_64(rig: Rig, value: str) -> None:
+def test_a_wrong_number_of_attempts_exits_with_64(rig: Rig, value: str) -> None:
     done = rig.launch("demo_cpu", VERLJOB_ATTEMPTS=value)
 
     assert done.returncode == 64
     assert "VERLJOB_ATTEMPTS" in verdict(done)
 
 
-def test_three_attempts_that_saved_nothing_end_with_93(asked: Rig) -> None:
+def test_three_attempts_without_a_checkpoint_exit_with_93(requeuing: Rig) -> None:
     phases = 'echo train=9.000 > "$VERLJOB_RUN_DIR/phases"\n'
-    asked.fake("step", phases + says(LOST))
+    requeuing.fake("step", phases + leaves(LOST))
 
-    done = asked.launch("demo_cpu", SLURM_RESTART_COUNT="2")
+    done = requeuing.launch("demo_cpu", SLURM_RESTART_COUNT="2")
 
     assert done.returncode == 93
-    assert not requeued(asked)
+    assert not requeued(requeuing)
     assert verdict(done).startswith(
         "verdict: 93 (resume on n1): 3 attempts in a row saved no newer checkpoint; the last: lost"
     )
-    result = json.loads((asked.run_dir.parent / "attempt-3" / "result.json").read_text())
+    result = json.loads((requeuing.run_dir.parent / "attempt-3" / "result.json").read_text())
     assert (result["code"], result["stage"], result["phases"]) == (93, "resume", {"train": 9.0})
 
 
 @pytest.mark.parametrize("progress", ["attempt-3", "attempt-1"])
-def test_one_of_three_that_saved_something_is_progress(asked: Rig, progress: str) -> None:
+def test_one_checkpoint_in_three_attempts_is_progress(requeuing: Rig, progress: str) -> None:
     if progress == "attempt-3":
-        asked.fake("step", 'echo 7 > "$VERLJOB_RUN_DIR/checkpoint"\n' + says(LOST))
+        requeuing.fake("step", 'echo 7 > "$VERLJOB_RUN_DIR/checkpoint"\n' + leaves(LOST))
     else:
-        (asked.run_dir.parent / progress).mkdir(parents=True)
-        (asked.run_dir.parent / progress / "checkpoint").write_text("7\n")
+        (requeuing.run_dir.parent / progress).mkdir(parents=True)
+        (requeuing.run_dir.parent / progress / "checkpoint").write_text("7\n")
 
-    asked.launch("demo_cpu", SLURM_RESTART_COUNT="2")
+    requeuing.launch("demo_cpu", SLURM_RESTART_COUNT="2")
 
-    assert requeued(asked)
-
-
-def test_attempts_share_the_checkpoints_and_nothing_else(asked: Rig) -> None:
-    asked.launch("demo_cpu", SLURM_RESTART_COUNT="1")
-
-    env = asked.faked("srun.env")
-    assert f"VERLJOB_RUN_DIR={asked.work}/verljob/20/attempt-2\n" in env
-    assert f"VERLJOB_CHECKPOINTS={asked.work}/verljob/20/checkpoints\n" in env
-    assert (asked.run_dir.parent / "attempt-2" / "result.json").exists()
+    assert requeued(requeuing)
 
 
-def test_a_run_directory_that_somebody_named_holds_the_later_attempts(asked: Rig) -> None:
+def test_attempts_share_only_the_checkpoints(requeuing: Rig) -> None:
+    requeuing.launch("demo_cpu", SLURM_RESTART_COUNT="1")
+
+    env = requeuing.faked("srun.env")
+    assert f"VERLJOB_RUN_DIR={requeuing.work}/verljob/20/attempt-2\n" in env
+    assert f"VERLJOB_CHECKPOINTS={requeuing.work}/verljob/20/checkpoints\n" in env
+    assert (requeuing.run_dir.parent / "attempt-2" / "result.json").exists()
+
+
+def test_a_given_run_directory_contains_the_later_attempts(requeuing: Rig) -> None:
     for restarts in ("0", "1"):
-        asked.launch("demo_cpu", VERLJOB_RUN_DIR="mine", SLURM_RESTART_COUNT=restarts)
+        requeuing.launch("demo_cpu", VERLJOB_RUN_DIR="mine", SLURM_RESTART_COUNT=restarts)
 
-    assert (asked.work / "mine" / "result.json").exists()
-    assert (asked.work / "mine" / "attempt-2" / "result.json").exists()
-    assert f"VERLJOB_CHECKPOINTS={asked.work}/mine/checkpoints\n" in asked.faked("srun.env")
+    assert (requeuing.work / "mine" / "result.json").exists()
+    assert (requeuing.work / "mine" / "attempt-2" / "result.json").exists()
+    assert f"VERLJOB_CHECKPOINTS={requeuing.work}/mine/checkpoints\n" in requeuing.faked("srun.env")
 
 
-def test_what_an_earlier_job_left_in_a_named_run_directory_is_no_progress_of_this_one(asked: Rig) -> None:
-    (asked.work / "mine").mkdir()
+def test_files_of_an_earlier_job_in_a_given_run_directory_are_removed(requeuing: Rig) -> None:
+    (requeuing.work / "mine").mkdir()
     for name in ("checkpoint", "expires"):
-        (asked.work / "mine" / name).write_text("7\n")
+        (requeuing.work / "mine" / name).write_text("7\n")
 
-    asked.launch("demo_cpu", VERLJOB_RUN_DIR="mine")
+    requeuing.launch("demo_cpu", VERLJOB_RUN_DIR="mine")
 
-    assert not {path.name for path in (asked.work / "mine").iterdir()} & {"checkpoint", "expires"}
+    assert not {path.name for path in (requeuing.work / "mine").iterdir()} & {"checkpoint", "expires"}
 
 
-def test_a_requeue_that_slurm_refuses_is_said(asked: Rig) -> None:
-    (asked.root / "fake" / "refuses").touch()
+def test_a_refused_requeue_is_reported(requeuing: Rig) -> None:
+    (requeuing.root / "fake" / "refuses").touch()
 
-    done = asked.launch("demo_cpu")
+    done = requeuing.launch("demo_cpu")
 
     assert done.returncode == 76
     assert "could not requeue job 20" in done.stderr
 
 
 def started(rig: Rig, **more: str) -> subprocess.Popen[str]:
-    """A launch whose step runs."""
+    """Start a launch and wait until its step runs."""
     launch = subprocess.Popen(
         ["bash", str(CHECKOUT / "slurm" / "launch.sh"), "demo_cpu"], env={**rig.environment, **more}, cwd=rig.work,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -177,7 +177,7 @@ def started(rig: Rig, **more: str) -> subprocess.Popen[str]:
     return launch
 
 
-# Ends by itself, as soon as the notice is there or the test says that there will be none.
+# Ends when the deadline is set, or when the test creates the file `enough`.
 TRAINING = """
 echo $$ > "$FAKE/step.pid"
 until [[ -e $VERLJOB_RUN_DIR/expires || -e $FAKE/enough ]]; do sleep 0.05; done
@@ -185,10 +185,10 @@ until [[ -e $VERLJOB_RUN_DIR/expires || -e $FAKE/enough ]]; do sleep 0.05; done
 
 
 def noticed(rig: Rig, end_in_s: int | None, **more: str) -> int:
-    """How many seconds the training is given after Slurm's notice."""
+    """The seconds that the training gets after Slurm's notice."""
     if end_in_s is not None:
         rig.fake("end", time.strftime("%Y-%m-%dT%H:%M:%S\n", time.localtime(time.time() + end_in_s)))
-    rig.fake("step", TRAINING + says("code=76 origin=self stage=lead host=n1 cause=x fix="))
+    rig.fake("step", TRAINING + leaves("code=76 origin=self stage=lead host=n1 cause=x fix="))
     with started(rig, **more) as launch:
         launch.send_signal(signal.SIGUSR1)
         now = time.time()
@@ -197,38 +197,38 @@ def noticed(rig: Rig, end_in_s: int | None, **more: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("end_in_s", "given_s"), [(120, 90), (86400, 3600), (None, 3600)], ids=["time limit", "preemption", "no limit"]
+    ("end_in_s", "deadline_s"), [(120, 90), (86400, 3600), (None, 3600)], ids=["time limit", "preemption", "no limit"]
 )
-def test_slurms_notice_gives_the_training_time_for_one_more_checkpoint(
-    asked: Rig, end_in_s: int | None, given_s: int
+def test_slurms_notice_sets_the_deadline_for_one_more_checkpoint(
+    requeuing: Rig, end_in_s: int | None, deadline_s: int
 ) -> None:
-    assert noticed(asked, end_in_s) == pytest.approx(given_s, abs=3)
-    assert requeued(asked)
+    assert noticed(requeuing, end_in_s) == pytest.approx(deadline_s, abs=3)
+    assert requeued(requeuing)
 
 
-def test_how_long_a_checkpoint_is_waited_for_is_the_users(asked: Rig) -> None:
-    assert noticed(asked, 86400, VERLJOB_SAVE_TIMEOUT_S="40") == pytest.approx(40, abs=3)
+def test_the_save_timeout_limits_the_wait_for_a_checkpoint(requeuing: Rig) -> None:
+    assert noticed(requeuing, 86400, VERLJOB_SAVE_TIMEOUT_S="40") == pytest.approx(40, abs=3)
 
 
 @pytest.mark.parametrize("attempts", ["20", "1"], ids=["no requeue", "the last attempt"])
-def test_without_another_attempt_the_notice_ends_no_training(rig: Rig, attempts: str) -> None:
+def test_without_another_attempt_the_notice_sets_no_deadline(rig: Rig, attempts: str) -> None:
     if attempts == "1":
         rig.fake("job", rig.faked("job").replace("Requeue=0", "Requeue=1"))
-    rig.fake("step", TRAINING + says("code=0 origin=self stage=train host=n1 cause=x fix="))
+    rig.fake("step", TRAINING + leaves("code=0 origin=self stage=train host=n1 cause=x fix="))
     with started(rig, VERLJOB_ATTEMPTS=attempts) as launch:
         launch.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
         rig.fake("enough", "")
-        _, said = launch.communicate(timeout=20)
+        _, output = launch.communicate(timeout=20)
 
     assert launch.returncode == 0
-    assert "time is nearly over" in said
+    assert "time is nearly over" in output
     assert not (rig.run_dir / "expires").exists()
 
 
-def test_the_end_of_the_job_is_asked_of_squeue_and_told_to_every_node(rig: Rig) -> None:
+def test_every_node_gets_the_end_of_the_job_from_squeue(rig: Rig) -> None:
     rig.fake("end", "2027-01-02T03:04:05\n")
-    rig.fake("step", says("code=0 origin=self stage=train host=n1 cause=x fix="))
+    rig.fake("step", leaves("code=0 origin=self stage=train host=n1 cause=x fix="))
 
     rig.launch("demo_cpu", TZ="UTC")
 
@@ -243,31 +243,31 @@ def excluded(rig: Rig) -> list[str]:
     return [call.split()[-1] for call in calls if call.startswith("scontrol update")]
 
 
-def test_a_job_on_unfit_nodes_starts_again_without_them_where_that_is_wanted(asked: Rig) -> None:
-    asked.fake("step", says(UNFIT))
+def test_with_exclude_bad_the_job_is_requeued_without_unfit_nodes(requeuing: Rig) -> None:
+    requeuing.fake("step", leaves(UNFIT))
 
-    assert verdict(asked.launch("demo_cpu")).startswith("verdict: 69")
-    assert not requeued(asked)
+    assert verdict(requeuing.launch("demo_cpu")).startswith("verdict: 69")
+    assert not requeued(requeuing)
 
-    asked.fake("job", asked.faked("job").replace("ExcNodeList=(null)", "ExcNodeList=n9"))
-    done = asked.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
-    assert requeued(asked)
-    assert excluded(asked) == ["ExcNodeList=n9\\,n2"]
+    requeuing.fake("job", requeuing.faked("job").replace("ExcNodeList=(null)", "ExcNodeList=n9"))
+    done = requeuing.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
+    assert requeued(requeuing)
+    assert excluded(requeuing) == ["ExcNodeList=n9\\,n2"]
     assert verdict(done).startswith("verdict: 69")
 
 
-def test_every_node_that_a_visit_found_bad_is_left_out(asked: Rig) -> None:
-    told = '{\n "bad": ["n2", "n3"],\n "exclude": "--exclude=n2,n3"\n}'
-    asked.fake("step", f"printf '%s' '{told}' > \"$VERLJOB_RUN_DIR/checks.json\"\n" + says(UNFIT))
+def test_every_node_with_failed_checks_is_excluded(requeuing: Rig) -> None:
+    report = '{\n "bad": ["n2", "n3"],\n "exclude": "--exclude=n2,n3"\n}'
+    requeuing.fake("step", f"printf '%s' '{report}' > \"$VERLJOB_RUN_DIR/checks.json\"\n" + leaves(UNFIT))
 
-    asked.launch("doctor", VERLJOB_EXCLUDE_BAD="1")
+    requeuing.launch("doctor", VERLJOB_EXCLUDE_BAD="1")
 
-    assert excluded(asked) == ["ExcNodeList=n2\\,n3"]
+    assert excluded(requeuing) == ["ExcNodeList=n2\\,n3"]
 
 
-def test_another_69_leaves_no_node_out(asked: Rig) -> None:
-    asked.fake("step", says(UNFIT.replace("checks", "cluster")))
+def test_code_69_of_another_stage_excludes_no_node(requeuing: Rig) -> None:
+    requeuing.fake("step", leaves(UNFIT.replace("checks", "cluster")))
 
-    asked.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
+    requeuing.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
 
-    assert not requeued(asked)
+    assert not requeued(requeuing)

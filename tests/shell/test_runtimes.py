@@ -1,4 +1,4 @@
-"""slurm/runtimes: each is one file behind one seam."""
+"""slurm/runtimes: each is one file behind one interface."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ TMP = "/tmp"  # noqa: S108  short enough for the paths of sockets, which pytest'
 
 
 @pytest.fixture
-def seam(rig: Rig) -> Path:
-    """A checkout with one more file in slurm/runtimes, and no other change."""
+def checkout(rig: Rig) -> Path:
+    """A checkout with one additional file in slurm/runtimes."""
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
     (copy / "entrypoints").symlink_to(CHECKOUT / "entrypoints")
@@ -47,11 +47,13 @@ def seam(rig: Rig) -> Path:
     return copy
 
 
-def test_a_runtime_is_one_file_and_a_job_runs_with_it(rig: Rig, seam: Path) -> None:
+def test_a_job_runs_with_a_runtime_of_one_file(rig: Rig, checkout: Path) -> None:
     rig.fake("step", STEP)
     rig.fake("container", rig.container("code=7"))
 
-    done = rig.launch("cluster", script=seam / "slurm" / "launch.sh", VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend")
+    done = rig.launch(
+        "cluster", script=checkout / "slurm" / "launch.sh", VERLJOB_HOME=str(checkout), VERLJOB_RUNTIME="pretend"
+    )
 
     assert done.returncode == 7, done.stdout + done.stderr
     assert "n1: image verl.cpu:latest is sha256:pretended" in done.stdout
@@ -61,10 +63,8 @@ def test_a_runtime_is_one_file_and_a_job_runs_with_it(rig: Rig, seam: Path) -> N
 
 
 @pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])
-def test_what_a_runtime_does_not_answer_is_answered_for_a_child_of_node_sh(
-    rig: Rig, seam: Path, container: str
-) -> None:
-    with running(rig, container, VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend") as node:
+def test_the_defaults_of_a_runtime_treat_the_container_as_a_child(rig: Rig, checkout: Path, container: str) -> None:
+    with running(rig, container, VERLJOB_HOME=str(checkout), VERLJOB_RUNTIME="pretend") as node:
         terminate(node)
 
     assert node.returncode == 143
@@ -72,11 +72,11 @@ def test_what_a_runtime_does_not_answer_is_answered_for_a_child_of_node_sh(
     assert left(rig) == []
 
 
-def test_a_runtime_that_takes_neither_path_nor_reference_says_so(rig: Rig, seam: Path) -> None:
-    done = rig.node(VERLJOB_HOME=str(seam), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=str(rig.work))
+def test_a_runtime_that_cannot_load_a_path_is_reported(rig: Rig, checkout: Path) -> None:
+    done = rig.node(VERLJOB_HOME=str(checkout), VERLJOB_RUNTIME="pretend", VERLJOB_IMAGE=str(rig.work))
 
     assert done.returncode == 66
-    assert "the runtime pretend takes no path" in rig.verdict()["cause"]
+    assert "the runtime pretend cannot load a path" in rig.verdict()["cause"]
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -92,16 +92,16 @@ def test_a_runtime_file_is_small(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "command"),
     [("docker", "\ndocker run --rm "), ("podman", "\npodman run --rm "), ("bare", "/entrypoints/entrypoint.sh node\n")],
 )
-def test_a_dry_run_prints_what_each_would_start(rig: Rig, name: str, words: str) -> None:
+def test_a_dry_run_prints_the_command_of_each_runtime(rig: Rig, name: str, command: str) -> None:
     done = rig.launch(
         "cluster", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_RUNTIME=name, VERLJOB_HOME=str(CHECKOUT),
         VERLJOB_PLATFORM="cpu", VERLJOB_IMAGE="/shared/verl", HF_TOKEN=SECRET,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(words) == 2
+    assert done.stdout.count(command) == 2
     assert SECRET not in done.stdout
     assert left(rig) == []

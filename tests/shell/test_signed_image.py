@@ -1,7 +1,7 @@
-"""VERLJOB_REQUIRE_SIGNATURE: cosign verifies the image on the first node, and every node runs the digest that it named.
+"""VERLJOB_REQUIRE_SIGNATURE: cosign verifies the image on the first node, and every node runs the verified digest.
 
-cosign is replayed here: recorded/cosign has what Debian's 2.5.0 and 3.1.1 said in each case; tests/image/test_cosign.py
-runs both.
+cosign is replayed: recorded/cosign has the output of Debian's 2.5.0 and 3.1.1 in each case;
+tests/image/test_cosign.py runs both.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ cat "$FAKE/cosign.out"
 cat "$FAKE/cosign.err" >&2
 exit "$(< "$FAKE/cosign.code")"
 """
-# Both tasks of the step, one after the other.
+# The tasks of the step, one after the other.
 STEP = f"""\
 for id in 0 1; do
     SLURM_NODEID=$id SLURMD_NODENAME=n$((id + 1)) SLURM_NNODES=2 SLURM_CPUS_PER_TASK=16 bash {CHECKOUT}/slurm/node.sh
 done
 """
-# Tries what curl's configuration files were made to do by a registry's header.
+# Records that it was called: no script may call it.
 CURL = "#!/bin/bash\ntouch $FAKE/curl.ran\n"
 
 
 @pytest.fixture
 def key(rig: Rig) -> Path:
-    """A public key's file; a cosign on PATH, an engine that can pull the image by its digest, and real nodes."""
+    """A public key; with a cosign on PATH, an engine that can pull the image by its digest, and real nodes."""
     for name, text in (("cosign", COSIGN), ("curl", CURL), ("openssl", CURL)):
         (rig.root / "bin" / name).write_text(text)
         (rig.root / "bin" / name).chmod(0o755)
-    says(rig, "verified")
+    let_cosign_answer(rig, "verified")
     rig.fake("registry", f"{NAME}@{DIGEST}\n")
     rig.fake("step", STEP)
     path = rig.root / "release.pub"
@@ -54,19 +54,19 @@ def key(rig: Rig) -> Path:
     return path
 
 
-def says(rig: Rig, case: str, version: str = "2.5.0") -> None:
-    told = json.loads((RECORDED / "cosign_verify" / f"{version}.json").read_text())[case]
+def let_cosign_answer(rig: Rig, case: str, version: str = "2.5.0") -> None:
+    answer = json.loads((RECORDED / "cosign_verify" / f"{version}.json").read_text())[case]
     for name in ("out", "err"):
-        rig.fake(f"cosign.{name}", told[name])
-    rig.fake("cosign.code", str(told["code"]))
+        rig.fake(f"cosign.{name}", answer[name])
+    rig.fake("cosign.code", str(answer["code"]))
 
 
-def names(rig: Rig, *digests: str, optional: str = "null") -> None:
+def let_cosign_verify(rig: Rig, *digests: str, optional: str = "null") -> None:
     """Let cosign print payloads of these digests."""
     identity = '"identity":{"docker-reference":"x"}'
     rig.fake("cosign.out", "[" + ",".join(
-        f'{{"critical":{{{identity},"image":{{"docker-manifest-digest":"{each}"}}}},"optional":{optional}}}'
-        for each in digests
+        f'{{"critical":{{{identity},"image":{{"docker-manifest-digest":"{digest}"}}}},"optional":{optional}}}'
+        for digest in digests
     ) + "]")  # fmt: skip
 
 
@@ -76,14 +76,14 @@ def launch(rig: Rig, key: Path, image: str = f"{NAME}:1", **more: str) -> subpro
 
 
 def calls(rig: Rig) -> list[str]:
-    """What the engine was asked to pull, load or run."""
+    """The commands pull (with the image), load and run of the engine."""
     path = rig.root / "fake" / "docker.argv"
-    words = [call.splitlines() for call in path.read_text().split("\n\n")] if path.exists() else []
-    return [each[-1] if each[0] == "pull" else each[0] for each in words if each[:1] in (["pull"], ["load"], ["run"])]
+    argvs = [call.splitlines() for call in path.read_text().split("\n\n")] if path.exists() else []
+    return [argv[-1] if argv[0] == "pull" else argv[0] for argv in argvs if argv[:1] in (["pull"], ["load"], ["run"])]
 
 
 def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The last line of a job that ended with ``code`` and started nothing."""
+    """Check that the job exited with ``code`` and started nothing; return its last line."""
     assert done.returncode == code, done.stdout + done.stderr
     assert calls(rig) == []
     assert not list((rig.root / "local").iterdir())
@@ -103,7 +103,7 @@ def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
 def test_every_node_runs_the_digest_that_cosign_verified(
     rig: Rig, key: Path, reference: str, case: str, version: str
 ) -> None:
-    says(rig, case, version)
+    let_cosign_answer(rig, case, version)
 
     done = launch(rig, key, reference)
 
@@ -116,7 +116,7 @@ def test_every_node_runs_the_digest_that_cosign_verified(
     assert not list((rig.root / "local").iterdir())
 
 
-def test_cosign_is_asked_for_the_registrys_word_and_no_logs(rig: Rig, key: Path) -> None:
+def test_cosign_verifies_without_a_transparency_log(rig: Rig, key: Path) -> None:
     rig.fake("step", WELL)
 
     launch(rig, key)
@@ -127,14 +127,14 @@ def test_cosign_is_asked_for_the_registrys_word_and_no_logs(rig: Rig, key: Path)
     ]  # fmt: skip
 
 
-def test_plain_http_is_closed_to_cosign_unless_the_engine_uses_it(rig: Rig, key: Path) -> None:
+def test_cosign_uses_plain_http_only_if_the_engine_does(rig: Rig, key: Path) -> None:
     rig.fake("step", WELL)
 
     launch(rig, key, NO_PROXY="hub.example", HTTP_PROXY="http://proxy:1")
-    told = rig.faked("cosign.env").splitlines()
-    assert "HTTP_PROXY=http://127.0.0.1:0" in told
-    assert "http_proxy=http://127.0.0.1:0" in told
-    assert "NO_PROXY=hub.example" not in told
+    env = rig.faked("cosign.env").splitlines()
+    assert "HTTP_PROXY=http://127.0.0.1:0" in env
+    assert "http_proxy=http://127.0.0.1:0" in env
+    assert "NO_PROXY=hub.example" not in env
 
     launch(rig, key, NO_PROXY="hub.example", HTTPS_PROXY="http://proxy:1")
     assert {"NO_PROXY=hub.example", "HTTPS_PROXY=http://proxy:1"} < set(rig.faked("cosign.env").splitlines())
@@ -145,14 +145,14 @@ def test_plain_http_is_closed_to_cosign_unless_the_engine_uses_it(rig: Rig, key:
     assert "HTTP_PROXY=http://proxy:1" in rig.faked("cosign.env").splitlines()
 
 
-# What podman 4.3.1 says, with the names of this test.
+# Output of podman 4.3.1, with the names of this test.
 REGISTRIES = """{"quay.io":{"Prefix":"quay.io","Location":"quay.io","Insecure":false,"PullFromMirror":"","Mirrors":null,
 "Blocked":false,"MirrorByDigestOnly":false},"hub.example":{"Prefix":"hub.example","Location":"hub.example",
 "Insecure":INSECURE,"PullFromMirror":"","Mirrors":null,"Blocked":false,"MirrorByDigestOnly":false}}"""
 
 
 @pytest.mark.parametrize("insecure", ["true", "false"])
-def test_podman_too_says_which_registries_have_no_tls(rig: Rig, key: Path, insecure: str) -> None:
+def test_podmans_insecure_registries_are_recognized(rig: Rig, key: Path, insecure: str) -> None:
     rig.fake("registries", REGISTRIES.replace("INSECURE", insecure))
     rig.fake("step", WELL)
 
@@ -163,7 +163,7 @@ def test_podman_too_says_which_registries_have_no_tls(rig: Rig, key: Path, insec
     assert "XDG_RUNTIME_DIR=/run/user/of-the-login-node\n" in rig.faked("srun.env")
 
 
-def test_nothing_is_asked_where_no_signature_is_demanded(rig: Rig, key: Path) -> None:
+def test_cosign_does_not_run_without_a_required_signature(rig: Rig, key: Path) -> None:
     rig.fake("step", WELL)
 
     assert launch(rig, key, VERLJOB_REQUIRE_SIGNATURE="").returncode == 0
@@ -171,31 +171,31 @@ def test_nothing_is_asked_where_no_signature_is_demanded(rig: Rig, key: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("case", "code", "words"),
+    ("case", "code", "message"),
     [
         ("unsigned", 77, f"{NAME}:1 is not signed, and VERLJOB_REQUIRE_SIGNATURE demands a signature by "),
         ("another key", 77, f"{NAME}:1 is signed, but not this image by the owner of "),
         ("another image", 77, f"signatures: invalid or missing digest in claim: {DIGEST}"),
-        ("a private key", 64, "which cosign cannot take: "),
+        ("a private key", 64, "which cosign cannot read: "),
         ("no such tag", 66, "could not verify hub.example/team/verl.cpu:1 (code 11): image tag not found"),
         ("no blob", 66, "could not verify hub.example/team/verl.cpu:1 (code 12): no matching signatures: GET "),
         ("down", 66, "connect: connection refused"),
         ("login", 66, "401 Unauthorized"),
     ],
 )  # fmt: skip
-def test_what_cosign_does_not_verify_is_not_pulled(rig: Rig, key: Path, case: str, code: int, words: str) -> None:
+def test_an_unverified_image_is_not_pulled(rig: Rig, key: Path, case: str, code: int, message: str) -> None:
     for version in VERSIONS:
-        says(rig, case, version)
+        let_cosign_answer(rig, case, version)
 
-        said = refused(rig, launch(rig, key), code)
+        line = refused(rig, launch(rig, key), code)
 
-        assert words in said
-        assert {64: "a public key", 66: "docker login hub.example", 77: "./run push --key"}[code] in said
+        assert message in line
+        assert {64: "a public key", 66: "docker login hub.example", 77: "./run push --key"}[code] in line
         assert f'"code": {code}' in (rig.run_dir / "result.json").read_text()
 
 
-def test_two_payloads_of_different_digests_name_none(rig: Rig, key: Path) -> None:
-    names(rig, DIGEST, OTHER)
+def test_payloads_with_different_digests_are_refused(rig: Rig, key: Path) -> None:
+    let_cosign_verify(rig, DIGEST, OTHER)
 
     assert f"cosign verified {NAME}:1 and did not name one digest: {OTHER}" in refused(rig, launch(rig, key), 77)
 
@@ -204,41 +204,41 @@ def test_two_payloads_of_different_digests_name_none(rig: Rig, key: Path) -> Non
     "digests",
     [(), ("",), ("sha256:" + "A" * 64,), ("sha256:12",), (DIGEST + "\\n",), ("$(touch ran)",), (f"x@{DIGEST}",)],
 )
-def test_only_a_digest_is_taken_for_one(rig: Rig, key: Path, digests: tuple[str, ...]) -> None:
-    names(rig, *digests)
+def test_a_malformed_digest_is_refused(rig: Rig, key: Path, digests: tuple[str, ...]) -> None:
+    let_cosign_verify(rig, *digests)
 
     assert "did not name one digest" in refused(rig, launch(rig, key), 77)
     assert not (rig.work / "ran").exists()
 
 
-def test_a_digest_in_an_annotation_is_a_text(rig: Rig, key: Path) -> None:
-    names(rig, DIGEST, optional=json.dumps({"note": f'"docker-manifest-digest":"{OTHER}"'}))
+def test_a_digest_in_an_annotation_is_ignored(rig: Rig, key: Path) -> None:
+    let_cosign_verify(rig, DIGEST, optional=json.dumps({"note": f'"docker-manifest-digest":"{OTHER}"'}))
 
     assert launch(rig, key).returncode == 0
     assert calls(rig)[0] == f"{NAME}@{DIGEST}"
 
 
-def test_a_digest_that_was_named_and_another_that_was_verified_end_with_77(rig: Rig, key: Path) -> None:
+def test_another_digest_than_the_given_one_exits_with_77(rig: Rig, key: Path) -> None:
     assert f"cosign verified {DIGEST}, and VERLJOB_IMAGE is " in refused(rig, launch(rig, key, f"{NAME}@{OTHER}"), 77)
 
 
-def test_more_than_a_mebibyte_of_answer_is_not_taken(rig: Rig, key: Path) -> None:
+def test_an_output_of_more_than_a_mebibyte_is_refused(rig: Rig, key: Path) -> None:
     rig.fake("cosign.out", "x" * (2 << 20) + f'"docker-manifest-digest":"{DIGEST}"')
 
     refused(rig, launch(rig, key), 77)
 
 
-def test_words_of_a_registry_reach_the_verdict_without_control_characters(rig: Rig, key: Path) -> None:
-    says(rig, "down")
+def test_a_registrys_error_is_printed_without_control_characters(rig: Rig, key: Path) -> None:
+    let_cosign_answer(rig, "down")
     rig.fake("cosign.err", "Error: \x1b]52;c;eA==\a" + "x" * 1000 + "\nverdict: 0\n")
 
-    said = refused(rig, launch(rig, key), 66)
+    line = refused(rig, launch(rig, key), 66)
 
-    assert "?]52;c;eA==?" in said
-    assert len(said) < 800
+    assert "?]52;c;eA==?" in line
+    assert len(line) < 800
 
 
-def test_a_cosign_that_does_not_end_is_ended_with_the_job(rig: Rig, key: Path) -> None:
+def test_a_hanging_cosign_is_killed(rig: Rig, key: Path) -> None:
     rig.fake("cosign.sleeps", "")
     library = (CHECKOUT / "slurm" / "lib" / "node" / "signed_image.sh").read_text()
     copy = rig.root / "checkout"
@@ -264,31 +264,31 @@ def test_a_cosign_that_does_not_end_is_ended_with_the_job(rig: Rig, key: Path) -
         ("/shared/environment", "bare"),
     ],
 )
-def test_an_image_of_no_registry_ends_with_77(rig: Rig, key: Path, reference: str, runtime: str) -> None:
+def test_an_image_outside_of_a_registry_exits_with_77(rig: Rig, key: Path, reference: str, runtime: str) -> None:
     (rig.work / "verl.tar").touch()
 
-    said = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
+    line = refused(rig, launch(rig, key, reference, VERLJOB_RUNTIME=runtime), 77)
 
-    assert "demands a signature, which lies in the image's registry, and VERLJOB_IMAGE=" in said
+    assert "demands a signature in the image's registry, and VERLJOB_IMAGE=" in line
     assert not (rig.root / "fake" / "cosign.argv").exists()
 
 
-def test_a_key_that_cannot_be_read_is_named(rig: Rig, key: Path) -> None:
+def test_an_unreadable_key_is_reported_by_name(rig: Rig, key: Path) -> None:
     for named in ("/none", "release.pub", "https://thief.example/key", str(rig.root)):
         done = launch(rig, key, VERLJOB_REQUIRE_SIGNATURE=named)
-        assert f"is {named}, which is no file that n1 can read" in refused(rig, done, 64)
+        assert f"is {named}, which is not a file that n1 can read" in refused(rig, done, 64)
 
 
-def test_a_first_node_without_cosign_ends_with_77_and_says_so(rig: Rig, key: Path) -> None:
+def test_a_missing_cosign_exits_with_77(rig: Rig, key: Path) -> None:
     (rig.root / "bin" / "cosign").unlink()
 
-    said = refused(rig, launch(rig, key), 77)
+    line = refused(rig, launch(rig, key), 77)
 
-    assert "demands a signature, and there is no cosign to verify it on n1 — install cosign 2.5 or newer" in said
-    assert "VERLJOB_COSIGN=its absolute path in the profile" in said
+    assert "demands a signature, and there is no cosign to verify it on n1 — install cosign 2.5 or newer" in line
+    assert "VERLJOB_COSIGN=its absolute path in the profile" in line
 
 
-def test_the_profile_says_where_cosign_is(rig: Rig, key: Path) -> None:
+def test_the_profile_sets_the_path_of_cosign(rig: Rig, key: Path) -> None:
     (rig.root / "bin" / "cosign").rename(rig.root / "cosign of the site")
     profile = rig.work / "site.env"
     profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_COSIGN={rig.root}/cosign of the site\n")
@@ -305,20 +305,20 @@ def test_the_profile_says_where_cosign_is(rig: Rig, key: Path) -> None:
 
 
 @pytest.mark.parametrize("mine", ["", "/mine.pub"])
-def test_what_a_profile_demands_is_not_taken_back_by_an_export(rig: Rig, key: Path, mine: str) -> None:
+def test_an_export_does_not_replace_a_profiles_requirement(rig: Rig, key: Path, mine: str) -> None:
     profile = rig.work / "site.env"
     profile.write_text(f"VERLJOB_REQUIRE_SIGNATURE={key}\nVERLJOB_REQUIRE_SIGNATURE=/second.pub\n")
-    says(rig, "unsigned")
+    let_cosign_answer(rig, "unsigned")
 
     done = launch(rig, key, VERLJOB_PROFILE=str(profile), VERLJOB_REQUIRE_SIGNATURE=mine)
 
     assert f"demands a signature by {key}" in refused(rig, done, 77)
 
 
-def test_a_file_named_like_the_image_changes_nothing(rig: Rig, key: Path) -> None:
+def test_a_file_named_like_the_image_is_ignored(rig: Rig, key: Path) -> None:
     for name in (f"{NAME}@{DIGEST}", f"{NAME}:1"):
         (rig.work / name).parent.mkdir(parents=True, exist_ok=True)
-        (rig.work / name).write_text("somebody else's archive")
+        (rig.work / name).write_text("another archive")
     rig.fake("registry", f"{NAME}@{DIGEST}\n{NAME}:1\n")
 
     for demand in (str(key), ""):
@@ -327,8 +327,8 @@ def test_a_file_named_like_the_image_changes_nothing(rig: Rig, key: Path) -> Non
     assert calls(rig) == [f"{NAME}@{DIGEST}", "run", "run", f"{NAME}:1", "run", f"{NAME}:1", "run"]
 
 
-def test_a_node_runs_no_other_image_than_the_one_that_was_verified(rig: Rig, key: Path) -> None:
-    # What the node has under that digest's name is another image, by what its engine says of that.
+def test_a_node_refuses_an_image_with_another_digest(rig: Rig, key: Path) -> None:
+    # The node has another image under the name of that digest, and its engine reports the other digest.
     rig.fake("images", f"{NAME}@{DIGEST}\tsha256:evil\n")
     wrong = (
         (rig.root / "bin" / "docker")
@@ -349,7 +349,7 @@ def test_a_node_runs_no_other_image_than_the_one_that_was_verified(rig: Rig, key
     )
 
 
-def test_a_runtime_that_knows_no_digests_ends_with_77(rig: Rig, key: Path) -> None:
+def test_a_runtime_without_digests_exits_with_77(rig: Rig, key: Path) -> None:
     copy = rig.root / "checkout"
     shutil.copytree(CHECKOUT / "slurm", copy / "slurm", ignore=shutil.ignore_patterns("testbed", "*.py"))
     (copy / "entrypoints").symlink_to(CHECKOUT / "entrypoints")
@@ -371,7 +371,7 @@ def test_a_runtime_that_knows_no_digests_ends_with_77(rig: Rig, key: Path) -> No
 @pytest.mark.parametrize(
     "image", [f"{NAME}:1", "/shared/verl.tar", f"/shared/x@{DIGEST}", "verl.cpu:latest", f"a/b@{DIGEST} "]
 )
-def test_a_node_takes_nothing_that_launch_sh_did_not_pin(rig: Rig, key: Path, image: str) -> None:
+def test_a_node_refuses_an_image_that_is_not_pinned(rig: Rig, key: Path, image: str) -> None:
     done = rig.node(VERLJOB_IMAGE=image, VERLJOB_REQUIRE_SIGNATURE=str(key))
 
     assert done.returncode == 77
@@ -379,7 +379,7 @@ def test_a_node_takes_nothing_that_launch_sh_did_not_pin(rig: Rig, key: Path, im
     assert "launch.sh verified none for VERLJOB_IMAGE=" in rig.verdict()["cause"]
 
 
-def test_a_dry_run_says_what_would_be_verified_and_asks_nobody(rig: Rig, key: Path) -> None:
+def test_a_dry_run_prints_the_verification_without_running_it(rig: Rig, key: Path) -> None:
     done = launch(rig, key, VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_HOME=str(CHECKOUT))
 
     assert done.returncode == 0, done.stdout + done.stderr

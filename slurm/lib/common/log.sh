@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Log lines on stderr; stdout of a script is its result.
+# Log lines on stderr, and text for people. The stdout of a script is its result.
 
 log::note() {
     log::printable "$HOST: $*" >&2
@@ -10,9 +10,8 @@ log::warn() {
 }
 
 # usage: log::printable TEXT
-# Prints TEXT as a line without what a terminal obeys, since it may hold what a container or a log wrote: C0 and DEL but
-# tab and newline, C1 in UTF-8, and what turns the direction of text. verl_node/reporting/control_characters.py drops the same. In a shell
-# of its own, where bytes are matched whatever the locale is.
+# Prints TEXT as a line without terminal control characters: C0 and DEL (tab and newline stay), C1 in UTF-8, and marks of
+# text direction, as verl_node/reporting/control_characters.py. Runs in a subshell whose locale matches bytes.
 log::printable() (
     LC_ALL=C
     text=${1//$'\r'/ }
@@ -24,7 +23,7 @@ log::printable() (
 )
 
 # usage: log::command ARGUMENT...
-# Prints a command as a shell would take it.
+# Prints a command, quoted for a shell.
 log::command() {
     local argument line=''
     local -r quote="'\\''"
@@ -33,4 +32,14 @@ log::command() {
         line+=" $argument"
     done
     printf '%s\n' "${line# }"
+}
+
+# usage: log::file_names FOLDER SUFFIX
+# Prints the names of the files in FOLDER that end in SUFFIX, without it.
+log::file_names() {
+    local file names=''
+    for file in "$1"/*"$2"; do
+        [[ ! -e $file ]] || { file=${file##*/} && names+=" ${file%"$2"}"; }
+    done
+    printf '%s\n' "${names# }"
 }

@@ -1,65 +1,62 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by its callers
-# Waiting for a child while signals may come. ENDING is the value of SECONDS when somebody asked the script to end, and
-# empty until then; the scripts' traps set it.
+# shellcheck shell=bash disable=SC2034 # its variables are read by its callers
+# Waits for a child process while signals may arrive. A trap of the script sets ENDING to the SECONDS at which it got TERM.
 # Sets: NOW_MS, PROCESS_CODE, PROCESS_RUNNING.
 
-# usage: process::await PID GRACE_S [LOOK]
-# Waits for the child PID and sets PROCESS_CODE to its exit code. Returns 1 when the script was asked to end and the
-# child is still there GRACE_S after that, or when LOOK, which is called with PID every second, gives it up; PROCESS_CODE
-# is empty then.
+# usage: process::await PID GRACE_S [CHECK]
+# Waits for a child and sets PROCESS_CODE to its exit code. Returns 1, with an empty PROCESS_CODE, if it still runs GRACE_S
+# after ENDING, or if CHECK, called with PID every second, fails.
 process::await() {
     PROCESS_CODE=''
-    local looked=$SECONDS
-    hash sleep # what bash has to look for in PATH makes it look at the working folder, whose server may not answer
+    local checked=$SECONDS
+    hash sleep # a search in PATH accesses the working folder, whose file server may hang
     while kill -0 "$1" 2> /dev/null; do
         if [[ -n $ENDING ]]; then
             ((SECONDS - ENDING < $2)) || return 1
             sleep 0.1
         elif [[ -z ${3:-} ]]; then
-            wait "$1" || : # a trapped signal interrupts it: look again
+            wait "$1" || : # a trapped signal interrupts it: test again
         else
             process::_pause
-            ((SECONDS != looked)) || continue # SECONDS goes back with the clock: no look would be due for that long
-            looked=$SECONDS
+            ((SECONDS != checked)) || continue # not `>`: the clock may be set back
+            checked=$SECONDS
             "$3" "$1" || return 1
         fi
     done
-    process::_code "$1"
+    process::_read_code "$1"
 }
 
-# A third of a second. A trap waits for the end of a command in the foreground, and `wait`, which it would interrupt, loses a
-# child that ends in that moment: bash 5.2.15 lost one of eight that a TERM ended together with it. `read -t` in a shell
-# with traps aborts some versions ("longjmp causes uninitialized stack frame"). It holds nothing open: neither the lease nor
-# a lock nor an output.
+# Sleeps for a third of a second, without inheriting an output, a lock or the lease. Not by `wait`: bash 5.2.15 lost one of
+# eight children that ended while TERM interrupted it. Not by `read -t`, which aborts some versions in a shell with traps
+# ("longjmp causes uninitialized stack frame").
 process::_pause() {
     sleep 0.33 > /dev/null 2>&1 3>&- 4>&- 7>&- 8>&- 9>&- || : # Slurm's signal goes to every process of the step
 }
 
-# usage: process::_code PID
-# Sets PROCESS_CODE to that of a child that has ended; to 143 for one that bash lost to a signal that was trapped while it
-# waited. bash takes that one for alive, and `wait` would not return before the last of the other children has ended.
-process::_code() {
+# usage: process::_read_code PID
+# Sets PROCESS_CODE to the exit code of an ended child, or to 143 if a trapped signal made bash lose it: bash lists a lost
+# child as running, and `wait` would block until all others have ended.
+process::_read_code() {
     local code attempt
     PROCESS_CODE=''
     for attempt in 1 2 3; do
         [[ $'\n'$(jobs -r -p)$'\n' != *$'\n'"$1"$'\n'* ]] || { PROCESS_CODE=143; return 0; }
         wait "$1" 2> /dev/null && code=0 || code=$?
-        [[ $code != 127 || -z $PROCESS_CODE ]] || return 0 # some versions of bash give it out once
+        [[ $code != 127 || -z $PROCESS_CODE ]] || return 0 # some versions of bash return it only once
         [[ $code != "$PROCESS_CODE" ]] || return 0
         PROCESS_CODE=$code
-        ((code > 128)) || return 0 # else a signal may have interrupted this very wait
+        ((code > 128)) || return 0 # else a signal may have interrupted this `wait`
     done
 }
 
-# usage: process::stopped PID
-# Whether somebody stopped it (SIGSTOP). Nothing is forked: this is asked every second.
-process::stopped() {
+# usage: process::is_stopped PID
+# Tests for state T (SIGSTOP), without a fork.
+process::is_stopped() {
     local line=''
     { read -r line < "/proc/$1/stat"; } 2> /dev/null || return 1
     [[ ${line##*) } == T* ]]
 }
 
-# Sets NOW_MS, milliseconds of the epoch; bash has a clock of its own since 5.0.
+# Sets NOW_MS, milliseconds since the epoch; bash before 5.0 has no clock and runs `date`.
 process::now() {
     local -r clock=${EPOCHREALTIME:-}
     if [[ -n $clock ]]; then
@@ -70,12 +67,12 @@ process::now() {
 }
 
 # usage: process::run COMMAND…
-# Runs a long command such as a pull so that a signal to this script is acted on at once.
+# Runs a long command, which a signal to this script ends at once.
 process::run() {
     "$@" &
     PROCESS_RUNNING=$!
     if ! process::await "$PROCESS_RUNNING" 0; then
-        kill -TERM "$PROCESS_RUNNING" 2> /dev/null || return 143 # it has just ended by itself
+        kill -TERM "$PROCESS_RUNNING" 2> /dev/null || : # it has just ended
         return 143
     fi
     PROCESS_RUNNING=''

@@ -157,7 +157,7 @@ verdict::_print_result() {
     printf '{"code": %d, "attempt": %d' "${VERDICT[code]}" "$2"
     for key in stage host class cause fix; do printf ', "%s": ' "$key"; verdict::_json "${VERDICT[$key]}"; done
     printf ', "phases": {'
-    ! ownership::file "$1/phases" || verdict::_print_phases < "$1/phases"
+    ! ownership::is_file "$1/phases" || verdict::_print_phases < "$1/phases"
     printf '}, "nodes": ['
     for node in "${@:3}"; do printf '%s' "$comma"; verdict::_json "$node"; comma=', '; done
     printf ']}\n'

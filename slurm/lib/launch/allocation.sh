@@ -1,40 +1,38 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by launch.sh
+# shellcheck shell=bash disable=SC2034 # its variables are read by launch.sh
 # Reads the allocation on its first node. JOB_RECORD is the job's `scontrol show job`.
 # Sets: HEAD_ADDRESS, JOB_END, JOB_LIMIT, NODES, NODE_CPUS, SLURM_GPUS_ON_NODE, SLURM_JOB_CPUS_PER_NODE,
 #   SLURM_JOB_END_TIME, SLURM_JOB_ID, SLURM_JOB_NAME, SLURM_JOB_NODELIST, SLURM_STEP_GPUS, SLURM_SUBMIT_DIR.
 
-# usage: allocation::read
-# Sets NODES (in Slurm's order), NODE_CPUS, HEAD_NODE, JOB_END and JOB_LIMIT (words).
+# Sets NODES (in Slurm's order), NODE_CPUS, JOB_END and JOB_LIMIT (text of scontrol).
 allocation::read() {
     [[ -n ${SLURM_JOB_ID:-} ]] || fail 64 "this is not inside an allocation" \
         "sbatch $VERLJOB_HOME/slurm/launch.sh …, or VERLJOB_DRY_RUN=1 to see what it would do"
     [[ -z ${SLURM_HET_SIZE:-} ]] || fail 64 "a heterogeneous job of $SLURM_HET_SIZE components" \
         "ask for equal nodes, in one component"
     mapfile -t NODES < <(scontrol show hostnames "${SLURM_JOB_NODELIST:-}")
-    ((${#NODES[@]} > 0)) || fail 64 "scontrol names no node for SLURM_JOB_NODELIST=${SLURM_JOB_NODELIST:-}" "is Slurm's client set up here?"
-    allocation::_cpus
-    JOB_LIMIT=$(allocation::_field TimeLimit) JOB_END=$(allocation::_field EndTime)
-    SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(allocation::end)} # Slurm itself has it since 23.02
+    ((${#NODES[@]} > 0)) || fail 64 "scontrol lists no node for SLURM_JOB_NODELIST=${SLURM_JOB_NODELIST:-}" "check that Slurm's client works on $HOST"
+    allocation::_read_cpus
+    JOB_LIMIT=$(allocation::field TimeLimit) JOB_END=$(allocation::field EndTime)
+    SLURM_JOB_END_TIME=${SLURM_JOB_END_TIME:-$(allocation::end_time)} # Slurm sets it since 23.02
     [[ -z $SLURM_JOB_END_TIME ]] || export SLURM_JOB_END_TIME
 }
 
-# usage: allocation::end
-# Prints when the job's time limit ends it, in epoch seconds; nothing where it has none.
-allocation::end() {
+# Prints when the time limit ends the job, in seconds since the epoch; nothing without a limit.
+allocation::end_time() {
     local end
     end=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e) || return 0
     [[ ! $end =~ ^[0-9]{4}- ]] || date -d "$end" +%s
 }
 
-# usage: allocation::_field NAME
-# Prints the word after NAME= in the job's record.
-allocation::_field() {
+# usage: allocation::field NAME
+# Prints the value of NAME= in the job's record.
+allocation::field() {
     [[ $JOB_RECORD =~ [[:space:]]$1=([^[:space:]]*) ]] || return 0
     printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
-# "16(x2),8" gives 8: every node gets a task of the size that the smallest can hold.
-allocation::_cpus() {
+# Sets NODE_CPUS to the smallest node's count, since all tasks have one size: "16(x2),8" gives 8.
+allocation::_read_cpus() {
     local part
     local -r counts=${SLURM_JOB_CPUS_PER_NODE:-1}
     NODE_CPUS=''
@@ -46,7 +44,7 @@ allocation::_cpus() {
 }
 
 # usage: allocation::move_to_head ARGUMENT...
-# From salloc the script runs on the submit host: goes on by one srun on the first node, beside the step to come.
+# Under salloc, on the submit host: replaces the script by an srun of it on the first node.
 allocation::move_to_head() {
     local -r moved=${VERLJOB_MOVED:-}
     unset VERLJOB_MOVED
@@ -58,7 +56,6 @@ allocation::move_to_head() {
         --cpu-bind=none --export=ALL --input=none bash "$VERLJOB_HOME/slurm/launch.sh" "$@"
 }
 
-# usage: allocation::require_gpus
 allocation::require_gpus() {
     local name
     for name in SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK SLURM_GPUS_ON_NODE; do
@@ -69,8 +66,8 @@ allocation::require_gpus() {
         "add the flag --gpus-per-node=8 (as many as a node has) to sbatch"
 }
 
-# Sets HEAD_ADDRESS: what Slurm itself calls the first node by, unless the user knows better.
-allocation::head() {
+# Sets HEAD_ADDRESS to Slurm's address of the first node, unless VERLJOB_HEAD_ADDRESS is set.
+allocation::find_head_address() {
     local record
     HEAD_ADDRESS=${VERLJOB_HEAD_ADDRESS:-}
     [[ -z $HEAD_ADDRESS ]] || return 0
@@ -78,8 +75,8 @@ allocation::head() {
     [[ $record =~ NodeAddr=([^[:space:]]+) ]] && HEAD_ADDRESS=${BASH_REMATCH[1]} || HEAD_ADDRESS=${NODES[0]}
 }
 
-# Stands in for the above where a dry run has no allocation: the header's two nodes, the flags of the guides.
-allocation::imagine() {
+# Placeholders for a dry run without an allocation: two nodes with the flags of verl's guides.
+allocation::simulate() {
     require_numbers SBATCH_CPUS_PER_TASK
     NODES=(node0 node1) NODE_CPUS=${SBATCH_CPUS_PER_TASK:-28} JOB_LIMIT=unknown JOB_END=unknown HEAD_ADDRESS=node0
     export SLURM_JOB_ID=0 SLURM_JOB_NAME=verl SLURM_JOB_NODELIST='node[0-1]' SLURM_SUBMIT_DIR=$PWD

@@ -5,13 +5,13 @@
 # Sets VERDICT to the job's, and exits with its code.
 finish::choose_verdict() {
     local silent
-    srun::silent
-    silent=${STEP_SILENT[*]-}
+    srun::find_missing
+    silent=${STEP_MISSING[*]-}
     [[ -z $silent || -n $ENDING ]] || finish::_sweep
-    if [[ -z $STEP_FAULT$ENDING$STEP_GIVEN_UP && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
+    if [[ -z $STEP_FAULT$ENDING$STEP_ABANDONED && $silent == "${NODES[*]}" ]] && ((STEP_CODE > 128)); then
         STEP_FAULT="srun was killed on $HOST, or node.sh on $silent"
     fi
-    run_dir::verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
+    run_dir::read_verdict || fail 76 "${STEP_FAULT:-no node left a verdict}" "read the lines above and $VERLJOB_RUN_DIR/nodes"
     # Slurm's signal may reach the container and not node.sh: proctrack/linuxproc signals the processes that it finds in /proc.
     if [[ -n $ENDING && ${VERDICT[origin]} != self ]]; then
         [[ ${VERDICT[origin]} != outside ]] || { VERDICT[code]=143 && verdict::classify; }
@@ -26,8 +26,8 @@ finish::choose_verdict() {
 finish::_sweep() {
     local node
     local -a present=()
-    for node in "${STEP_SILENT[@]}"; do
-        [[ -n $STEP_GIVEN_UP ]] && run_dir::verdict && [[ ${VERDICT[code]}$RUNDIR_SPEAKER == 760 && ${VERDICT[host]} == "$node" ]] \
+    for node in "${STEP_MISSING[@]}"; do
+        [[ -n $STEP_ABANDONED ]] && run_dir::read_verdict && [[ ${VERDICT[code]}$RUNDIR_VERDICT_ID == 760 && ${VERDICT[host]} == "$node" ]] \
             || present+=("$node")
     done
     ((${#present[@]} == 0)) || srun::sweep "${present[@]}"
@@ -66,7 +66,7 @@ finish::report() {
 # job's, else the fields of the verdict.
 finish::_explain() {
     [[ ${VERDICT[code]} != 0 ]] || return 0
-    if [[ ${RUNDIR_SPEAKER:-} == 0 && -s $1 ]] && ownership::file "$1"; then
+    if [[ ${RUNDIR_VERDICT_ID:-} == 0 && -s $1 ]] && ownership::is_file "$1"; then
         log::printable "$(< "$1")"
         return 0
     fi

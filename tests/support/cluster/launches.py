@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slurm.testbed import Cluster
-from slurm.testbed.jobs import Job
+from slurm.testbed import Cluster, Job
 
 HOME = "/home/submitter/verljob"
 WORK = "/home/submitter/work"

@@ -1,34 +1,34 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
-# The devices of the step, by physical identity: the container sees these and no others, so it needs no mask of GPUs.
-# Sets: CONTAINER_DEVICES, CONTAINER_GPUS, CONTAINER_GROUPS.
+# shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
+# The devices of the step, by physical identity. The container sees only these, so it needs no GPU mask.
+# Sets: ACCOUNT_GIDS, CONTAINER_DEVICES, CONTAINER_GPUS, CONTAINER_GROUPS.
 
 # usage: devices::collect [ROOT]
-# Sets CONTAINER_GPUS (identities for the runtime), CONTAINER_DEVICES (paths) and CONTAINER_GROUPS (numbers).
-# ROOT goes before /sys and /proc, for tests.
+# Sets CONTAINER_GPUS (identities), CONTAINER_DEVICES (paths), ACCOUNT_GIDS and CONTAINER_GROUPS. ROOT is a prefix of /sys
+# and /proc, for tests.
 devices::collect() {
     CONTAINER_GPUS=() CONTAINER_DEVICES=() CONTAINER_GROUPS=()
-    devices::_gpus "${1:-}"
-    devices::_required
-    devices::_optional
-    devices::_groups
+    devices::_add_gpus "${1:-}"
+    devices::_add_required
+    devices::_add_optional
+    devices::_read_groups
 }
 
-devices::_gpus() {
+devices::_add_gpus() {
     local -r ids=${SLURM_STEP_GPUS:-${SLURM_JOB_GPUS:-}} count=${SLURM_GPUS_ON_NODE:-0}
-    local id found=0
+    local id named=0
     [[ -n $ids || $count != 0 ]] || return 0
     [[ $ids =~ ^[0-9]+(,[0-9]+)*$ ]] || fail 69 \
-        "Slurm gave $HOST $count GPUs without telling which (SLURM_STEP_GPUS='$ids')" "gres.conf needs File= for its GPUs"
+        "Slurm gave $HOST $count GPUs without their numbers (SLURM_STEP_GPUS='$ids')" "gres.conf needs File= for its GPUs"
     for id in ${ids//,/ }; do
         "devices::_gpu_${TABLE[gpus]}" "$id" "$1"
-        found=$((found + 1))
+        named=$((named + 1))
     done
-    [[ $count == 0 || $count == "$found" ]] \
-        || fail 69 "Slurm counts $count GPUs on $HOST and names $found ($ids)" "give the job whole GPUs"
+    [[ $count == 0 || $count == "$named" ]] \
+        || fail 69 "Slurm counts $count GPUs on $HOST and names $named ($ids)" "give the job whole GPUs"
 }
 
 # usage: devices::_gpu_nvidia MINOR ROOT
-# The driver tells each card's UUID and the number of its /dev/nvidia<minor>, which is what Slurm counts by.
+# Looks up the UUID of /dev/nvidia<minor>, by which Slurm counts, in the driver's files.
 devices::_gpu_nvidia() {
     local file key value uuid minor
     for file in "$2"/proc/driver/nvidia/gpus/*/information; do
@@ -42,12 +42,12 @@ devices::_gpu_nvidia() {
         done < "$file"
         [[ $minor != "$1" ]] || { CONTAINER_GPUS+=("$uuid"); return; }
     done
-    devices::_missing "GPU $1 of the job" "/proc/driver/nvidia/gpus names no card with that minor number"
+    devices::_fail_missing "GPU $1 of the job" "/proc/driver/nvidia/gpus names no card with that minor number"
     CONTAINER_GPUS+=("<UUID of GPU $1>")
 }
 
 # usage: devices::_gpu_amd NUMBER ROOT
-# Slurm's number is that of the render node (gres.conf with File=/dev/dri/renderD128), or the card's place in their order.
+# Slurm's number is the render node's (File=/dev/dri/renderD128 in gres.conf), or the card's index among the AMD ones.
 devices::_gpu_amd() {
     [[ $1 =~ ^(0|[1-9][0-9]{0,4})$ ]] || fail 69 "Slurm gave $HOST a GPU '$1'" "gres.conf numbers GPUs from 0"
     local number=$1 file minor
@@ -60,7 +60,7 @@ devices::_gpu_amd() {
     local -ra minors=(${nodes[@]+"${!nodes[@]}"}) # in ascending order
     ((number >= 128)) || number=${minors[number]:-}
     if [[ -z $number || -z ${nodes[number]:-} ]]; then
-        devices::_missing "GPU $1 of the job" "AMD render nodes here: ${minors[*]:-none}"
+        devices::_fail_missing "GPU $1 of the job" "the AMD render nodes are ${minors[*]:-none}"
         CONTAINER_DEVICES+=("/dev/dri/<render node of GPU $1>")
     else
         CONTAINER_DEVICES+=("/dev/dri/renderD$number")
@@ -69,26 +69,26 @@ devices::_gpu_amd() {
 
 # usage: devices::_gpu_file NUMBER
 devices::_gpu_file() {
-    [[ -e ${TABLE[gpu_file]}$1 ]] || devices::_missing "GPU $1 of the job" "there is no ${TABLE[gpu_file]}$1"
+    [[ -e ${TABLE[gpu_file]}$1 ]] || devices::_fail_missing "GPU $1 of the job" "no such device: ${TABLE[gpu_file]}$1"
     CONTAINER_DEVICES+=("${TABLE[gpu_file]}$1")
 }
 
-# usage: devices::_missing WHAT SEEN
-# A dry run describes nodes from elsewhere: there the caller goes on with what the node would have.
-devices::_missing() {
+# usage: devices::_fail_missing DEVICE SEEN
+# Returns in a dry run, which describes nodes from another machine: the caller then adds a placeholder.
+devices::_fail_missing() {
     [[ -n ${VERLJOB_DRY_RUN:-} ]] || fail 69 "$1 is not on $HOST: $2" \
-        "is $VERLJOB_PLATFORM the right platform, is the driver loaded, does gres.conf fit? exclude the node: sbatch --exclude=$HOST"
+        "check the platform ($VERLJOB_PLATFORM), the driver and gres.conf, or exclude the node: sbatch --exclude=$HOST"
 }
 
-devices::_required() {
+devices::_add_required() {
     local path
     for path in ${TABLE[devices]:-}; do
-        [[ -e $path ]] || devices::_missing "$path" "no such device"
+        [[ -e $path ]] || devices::_fail_missing "$path" "no such device"
         CONTAINER_DEVICES+=("$path")
     done
 }
 
-devices::_optional() {
+devices::_add_optional() {
     local path
     for path in ${TABLE[devices_optional]:-}; do
         if [[ -e $path || -n ${VERLJOB_DRY_RUN:-} ]]; then
@@ -99,14 +99,14 @@ devices::_optional() {
     done
 }
 
-# The account's own groups, and those that own the devices: their numbers differ between sites and from the image's.
-devices::_groups() {
+# Reads the account's groups, its own first, and those of the devices.
+devices::_read_groups() {
     local path gid
     local -a gids=()
-    account::gids
+    read -r -a ACCOUNT_GIDS <<< "$(id -G)"
     for gid in "${ACCOUNT_GIDS[@]}"; do gids[gid]=1; done
     for path in ${CONTAINER_DEVICES[@]+"${CONTAINER_DEVICES[@]}"}; do
-        # A folder stands for the devices in it. A placeholder of a dry run has no group.
+        # For a folder also those of the devices in it. A placeholder of a dry run has no group.
         for gid in $(stat -c %g -- "$path" "$path"/* 2> /dev/null); do gids[gid]=1; done
     done
     unset "gids[${ACCOUNT_GIDS[0]}]" 'gids[0]'

@@ -1,19 +1,19 @@
-# shellcheck shell=bash disable=SC2034 # what it sets is read by the runtime
-# Resource limits of the container: dockerd runs it outside Slurm's cgroup.
+# shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
+# Resource limits of the container, which dockerd runs outside Slurm's cgroup.
 # Sets: CONTAINER_CPUSET, CONTAINER_MEMORY, VERLJOB_CPUS, VERLJOB_MEMORY_BYTES.
 
 # usage: resources::collect [ROOT]
 # Sets CONTAINER_CPUSET (empty: all) and CONTAINER_MEMORY (bytes, empty: no limit); exports VERLJOB_CPUS and
-# VERLJOB_MEMORY_BYTES.
+# VERLJOB_MEMORY_BYTES. ROOT is a prefix of /sys and /proc, for tests.
 resources::collect() {
-    resources::_cpus "${1:-}"
-    resources::_memory "${1:-}"
+    resources::_read_cpuset "${1:-}"
+    resources::_read_memory "${1:-}"
     export VERLJOB_CPUS=${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-$(nproc)}}
-    export VERLJOB_MEMORY_BYTES=${CONTAINER_MEMORY:-$(resources::_installed "${1:-}")}
+    export VERLJOB_MEMORY_BYTES=${CONTAINER_MEMORY:-$(resources::_print_installed "${1:-}")}
 }
 
-# The step's affinity. Where Slurm confines nothing (task/none) that is every CPU, and no cpuset is needed.
-resources::_cpus() {
+# Reads the step's affinity. If Slurm does not confine it (task/none), that is every CPU.
+resources::_read_cpuset() {
     local key value
     CONTAINER_CPUSET=''
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || { CONTAINER_CPUSET='<CPUs of the step>'; return; }
@@ -22,21 +22,21 @@ resources::_cpus() {
     done < "$1/proc/self/status"
 }
 
-# What Slurm says it granted; where it does not account for memory, the cgroup that it put the step in.
-resources::_memory() {
+# Reads the memory that Slurm granted; if it does not account for memory, the limit of the step's cgroup.
+resources::_read_memory() {
     CONTAINER_MEMORY=''
     if ((${SLURM_MEM_PER_NODE:-0} > 0)); then
         CONTAINER_MEMORY=$((SLURM_MEM_PER_NODE * 1024 * 1024))
     elif ((${SLURM_MEM_PER_CPU:-0} > 0)); then
         CONTAINER_MEMORY=$((SLURM_MEM_PER_CPU * ${SLURM_CPUS_ON_NODE:-1} * 1024 * 1024))
     else
-        resources::_cgroup_memory "$1"
+        resources::_read_cgroup_memory "$1"
     fi
 }
 
-# usage: resources::_cgroup_memory ROOT
-# The smallest limit from this process's cgroup up to the root, in either version's files.
-resources::_cgroup_memory() {
+# usage: resources::_read_cgroup_memory ROOT
+# Takes the smallest limit from this process's cgroup up to the root, for either version of cgroups.
+resources::_read_cgroup_memory() {
     local id controllers path mount file limit
     while IFS=: read -r id controllers path; do
         case $id:$controllers in
@@ -55,7 +55,7 @@ resources::_cgroup_memory() {
     done < "$1/proc/self/cgroup"
 }
 
-resources::_installed() {
+resources::_print_installed() {
     local key value
     while read -r key value _; do
         [[ $key != MemTotal: || ! $value =~ ^[0-9]+$ ]] || printf '%s\n' $((value * 1024))

@@ -1,4 +1,4 @@
-"""invoke job.explain: a job's number, a log or a folder becomes what verl_node reads."""
+"""`invoke job.explain` finds the files of a job by its number, a log or a folder."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def run_dir(folder: Path) -> Path:
     return folder
 
 
-def test_a_job_is_found_by_its_number_where_it_was_submitted(tmp_path: Path) -> None:
+def test_a_job_is_found_by_number_in_its_submit_folder(tmp_path: Path) -> None:
     run_dir(tmp_path / "verljob" / "4711" / "attempt-2")
 
-    told = json.loads(explain.explain("4711", folder=tmp_path, as_json=True))
+    explanation = json.loads(explain.explain("4711", folder=tmp_path, as_json=True))
 
-    assert (told["class"], told["host"]) == ("data", "n1")
-    assert told["file"].endswith("attempt-2/nodes/0-n1/node.log")
+    assert (explanation["class"], explanation["host"]) == ("data", "n1")
+    assert explanation["file"].endswith("attempt-2/nodes/0-n1/node.log")
 
 
-def test_a_run_directory_that_somebody_named_is_found_by_the_jobs_output(tmp_path: Path) -> None:
+def test_a_given_run_directory_is_found_by_the_jobs_output(tmp_path: Path) -> None:
     named = run_dir(tmp_path / "elsewhere")
     (tmp_path / "slurm-verl-12.out").write_text(f"job         12, r on 1 nodes: n1\nrun folder  {named}\n")
 
     assert str(named) in explain.explain("12", folder=tmp_path)
 
 
-def test_an_output_without_its_run_directory_is_read_itself(tmp_path: Path) -> None:
+def test_an_output_is_read_if_its_run_directory_is_missing(tmp_path: Path) -> None:
     (tmp_path / "slurm-verl-12.out").write_text(f"run folder  /gone\n{FAILURE}")
 
     assert "slurm-verl-12.out:2" in explain.explain("12", folder=tmp_path)
 
 
-def test_the_output_of_another_job_whose_number_ends_alike_is_not_read(tmp_path: Path) -> None:
+def test_the_output_of_a_job_with_a_longer_number_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "slurm-x-14711.out").write_text(FAILURE)
 
     with pytest.raises(NothingToExplain, match="Nothing of job 4711 was found"):
@@ -51,25 +51,25 @@ def test_the_output_of_another_job_whose_number_ends_alike_is_not_read(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["slurm-4711.out", "slurm-verl-4711.out", "slurm-a-14711-b-4711.out"])
-def test_the_output_of_a_job_is_found_whatever_the_job_is_called(name: str, tmp_path: Path) -> None:
+def test_the_output_of_a_job_is_found_under_any_job_name(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(FAILURE)
 
     assert f"{name}:1" in explain.explain("4711", folder=tmp_path)
 
 
-def test_what_is_printed_has_no_control_characters(tmp_path: Path) -> None:
+def test_the_output_has_no_control_characters(tmp_path: Path) -> None:
     log = tmp_path / "job.out"
     log.write_text(f"\x1b]52;c;aGk=\x07{FAILURE.rstrip()} \u009b2J\u202e\x1b[31mred\x1b[0m\n", encoding="utf-8")
 
     for as_json in (False, True):
-        told = explain.explain(str(log), folder=tmp_path, as_json=as_json)
-        assert "Disk quota exceeded: 'x' red" in told
-        assert not set("\x1b\x07\x9b\u202e") & set(told)
-        assert "u001b" not in told
+        explanation = explain.explain(str(log), folder=tmp_path, as_json=as_json)
+        assert "Disk quota exceeded: 'x' red" in explanation
+        assert not set("\x1b\x07\x9b\u202e") & set(explanation)
+        assert "u001b" not in explanation
 
 
 class FakeSlurm:
-    """Executables of Slurm on PATH, which answer what a test says."""
+    """Executables of Slurm on PATH, with the output of a test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return FakeSlurm(tmp_path / "bin")
 
 
-def test_slurm_is_asked_where_a_job_ran(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_slurm_provides_the_folder_of_a_job(tmp_path: Path, slurm: FakeSlurm) -> None:
     run_dir(tmp_path / "work" / "verljob" / "9" / "attempt-1")
     slurm.answers("scontrol", "JobId=9 JobName=verl", f"   WorkDir={tmp_path}/work")
 
@@ -98,7 +98,7 @@ QUIET = "training begins\nthe widget could not be opened\n"
 
 
 @pytest.mark.parametrize(
-    ("scontrol", "sacct", "told"),
+    ("scontrol", "sacct", "failure"),
     [
         ("   JobState=FAILED Reason=NonZeroExitCode", "", "unknown: "),
         ("   JobState=COMPLETED Reason=None", "FAILED", "none: "),
@@ -107,34 +107,34 @@ QUIET = "training begins\nthe widget could not be opened\n"
         ("", "", "none: "),
     ],
 )
-def test_a_job_that_slurm_calls_failed_has_a_failure(
-    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, told: str
+def test_a_job_that_failed_for_slurm_has_a_failure(
+    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, failure: str
 ) -> None:
     slurm.answers("scontrol", scontrol)
     slurm.answers("sacct", sacct)
     (tmp_path / "slurm-verl-12.out").write_text(QUIET)
 
-    assert f"first failure {told}" in explain.explain("12", folder=tmp_path)
+    assert f"first failure {failure}" in explain.explain("12", folder=tmp_path)
 
 
-def test_of_a_log_somebody_may_know_that_its_job_failed(tmp_path: Path) -> None:
+def test_failed_forces_an_explanation_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(QUIET)
 
     assert "the widget could not be opened" in explain.explain(str(log), folder=tmp_path, failed=True)
 
 
-def test_a_job_that_left_nothing_is_said(tmp_path: Path) -> None:
+def test_a_job_without_files_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NothingToExplain, match="Nothing of job 3 was found"):
         explain.explain("3", folder=tmp_path)
 
 
-def test_a_path_without_logs_is_said(tmp_path: Path) -> None:
+def test_a_path_without_logs_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NothingToExplain, match="No log in"):
         explain.explain(str(tmp_path), folder=tmp_path)
 
 
-def test_a_page_without_the_marks_is_left_alone(tmp_path: Path) -> None:
+def test_a_page_without_marks_is_not_changed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n")
 

@@ -1,4 +1,4 @@
-"""A command on a host ends with what it ended with, also where the engine is slow to say."""
+"""A command on a host returns its exit code, even if the engine reports it late."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from slurm.testbed.hosts import Host
 
 
 class Engine:
-    """Answers like docker-py's API: `codes` is what it says of the exit code, one answer after the other."""
+    """Fake of docker-py's API; ``codes`` are its successive answers for the exit code."""
 
     def __init__(self, codes: list[int | None], stdout: bytes = b"", stderr: bytes = b"") -> None:
         self.codes = codes
         self.output = (stdout, stderr)
-        self.words: list[str] = []
+        self.argv: list[str] = []
 
-    def exec_create(self, container: str, words: list[str], **how: Any) -> dict[str, str]:
-        self.words = words
+    def exec_create(self, container: str, argv: list[str], **how: Any) -> dict[str, str]:
+        self.argv = argv
         return {"Id": "1"}
 
     base_url, api_version = "http+docker://localhost", "1.41"
@@ -34,7 +34,11 @@ class Engine:
     @contextmanager
     def post(self, url: str, **_: object) -> Iterator[SimpleNamespace]:
         assert url == "http+docker://localhost/v1.41/exec/1/start"
-        frames = [struct.pack(">BxxxL", stream, len(said)) + said for stream, said in enumerate(self.output, 1) if said]
+        frames = [
+            struct.pack(">BxxxL", stream, len(output)) + output
+            for stream, output in enumerate(self.output, 1)
+            if output
+        ]
         yield SimpleNamespace(raw=io.BytesIO(b"".join(frames)), raise_for_status=lambda: None)
 
     def exec_inspect(self, started: str) -> dict[str, int | None]:
@@ -45,13 +49,13 @@ def host(engine: Engine) -> Host:
     return Host("n1", cast("Container", SimpleNamespace(id="abc")), cast("APIClient", engine))
 
 
-def test_an_exit_code_that_is_not_known_yet_is_waited_for() -> None:
+def test_a_late_exit_code_is_waited_for() -> None:
     output = host(Engine([None, None, 7], stdout=b"seen\n")).run(["work"], check=False)
 
     assert (output.code, output.stdout, output.stderr) == (7, "seen\n", "")
 
 
-def test_a_command_that_fails_is_told_with_host_account_and_words() -> None:
+def test_a_failed_command_is_reported_with_host_account_and_output() -> None:
     with pytest.raises(CommandFailed, match=r"(?s)`work hard` on n1 as neighbour ended with 3.*no such file"):
         host(Engine([3], stderr=b"no such file")).run(["work", "hard"], user="neighbour")
 
@@ -60,4 +64,4 @@ def test_a_command_is_killed_at_its_deadline() -> None:
     engine = Engine([0])
     host(engine).run(["work"], timeout_s=5)
 
-    assert engine.words == ["timeout", "--signal=KILL", "5", "work"]
+    assert engine.argv == ["timeout", "--signal=KILL", "5", "work"]

@@ -1,4 +1,4 @@
-"""A job is read from one line of scontrol, recorded from Slurm 22.05."""
+"""Parser of a job's record, with a line of Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LINE = (
 )
 
 
-def test_a_line_of_scontrol_tells_state_code_nodes_and_output() -> None:
+def test_a_record_of_scontrol_is_parsed() -> None:
     job = Job.parse(LINE.format(state="FAILED", code="7:0", nodes="n[1-2]"))
 
     assert job == Job(1, "FAILED", 7, 0, "n[1-2]", "/home/submitter/verljob/slurm-verl-1.out")
 
 
-def test_a_job_that_waits_has_no_nodes() -> None:
+def test_a_pending_job_has_no_nodes() -> None:
     assert Job.parse(LINE.format(state="PENDING", code="0:0", nodes="(null)")).nodes == ""
 
 
@@ -30,5 +30,5 @@ def test_a_job_that_waits_has_no_nodes() -> None:
     ("state", "ended"),
     [("PENDING", False), ("RUNNING", False), ("COMPLETING", False), ("COMPLETED", True), ("NODE_FAIL", True)],
 )
-def test_a_job_has_ended_in_the_states_that_it_does_not_leave(state: str, ended: bool) -> None:
+def test_a_job_has_ended_in_final_states(state: str, ended: bool) -> None:
     assert Job.parse(LINE.format(state=state, code="0:0", nodes="n1")).ended is ended

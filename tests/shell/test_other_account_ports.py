@@ -1,4 +1,4 @@
-"""slurm/lib/common/ports.sh: entries of another account run nothing, hang nothing and fail no job."""
+"""slurm/lib/common/ports.sh: entries of another account run no code, block no job and fail no job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_S = 10
 
 @pytest.fixture
 def folder(rig: Rig) -> Path:
-    """The port folder as a site makes it at boot."""
+    """The port folder as a site creates it at boot."""
     return other_account.shared_folder(rig.root / "ports")
 
 
@@ -29,11 +29,11 @@ def in_time(rig: Rig, script: str = TAKE) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_a_name_in_the_port_folder_is_never_run(rig: Rig, folder: Path) -> None:
+def test_a_name_in_the_port_folder_runs_no_code(rig: Rig, folder: Path) -> None:
     names = ["0-0+UID[$(id -un>$HOME.pwned)]", "20000-20511+UID[$(id -un>$HOME.pwned)]", "1-a[$(id>$HOME.pwned)].1"]
     other_account.attack(folder, "\n".join(f"mkdir -p '{name}'; : > '{name}x'" for name in names))
 
-    done = in_time(rig, f"{TAKE}\nports::release; ports::tidy")
+    done = in_time(rig, f"{TAKE}\nports::release; ports::remove_stale")
 
     assert done.stdout == "20000-20511\n", done.stderr
     assert not Path(f"{rig.home}.pwned").exists()
@@ -50,9 +50,9 @@ def test_a_name_in_the_port_folder_is_never_run(rig: Rig, folder: Path) -> None:
         "mkdir 20000-20511.1",
         "mkdir 08000-99999.1 20000-20511.x",
     ],
-    ids=["a FIFO as guard", "FIFOs", "links", "files", "more links", "a block that nobody holds", "names of no block"],
+    ids=["a FIFO as guard", "FIFOs", "links", "files", "more links", "an unlocked block", "names of other forms"],
 )
-def test_what_is_no_held_block_is_in_nobodys_way(rig: Rig, folder: Path, leaves: str) -> None:
+def test_entries_that_are_not_locked_blocks_are_ignored(rig: Rig, folder: Path, leaves: str) -> None:
     other_account.attack(folder, leaves)
 
     done = in_time(rig)
@@ -60,28 +60,28 @@ def test_what_is_no_held_block_is_in_nobodys_way(rig: Rig, folder: Path, leaves:
     assert done.stdout == "20000-20511\n", done.stdout + done.stderr
 
 
-def test_no_lock_of_a_stranger_keeps_a_job_waiting(rig: Rig, folder: Path) -> None:
+def test_a_lock_of_another_account_does_not_block_a_job(rig: Rig, folder: Path) -> None:
     script = "exec 3> guard 4< .; flock 3; flock 4; echo ready; exec sleep 60"
-    with other_account.start(script, folder) as stranger:
+    with other_account.start(script, folder) as other:
         began = time.monotonic()
         done = in_time(rig)
-        stranger.kill()
+        other.kill()
 
     assert done.stdout == "20000-20511\n", done.stdout + done.stderr
     assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize("mode", ["755", "700"], ids=["locked", "closed to all"])
-def test_a_block_of_a_stranger_is_passed_over(rig: Rig, folder: Path, mode: str) -> None:
+def test_a_block_of_another_account_is_skipped(rig: Rig, folder: Path, mode: str) -> None:
     script = f"mkdir -m {mode} 20000-20511.1; exec 3< 20000-20511.1; flock 3; echo ready; exec sleep 60"
-    with other_account.start(script, folder) as stranger:
+    with other_account.start(script, folder) as other:
         done = in_time(rig)
-        stranger.kill()
+        other.kill()
 
     assert done.stdout == "20512-21023\n", done.stdout + done.stderr
 
 
-def test_any_number_of_blocks_takes_no_longer_and_names_their_owner(rig: Rig, folder: Path) -> None:
+def test_thousands_of_blocks_do_not_delay_a_job(rig: Rig, folder: Path) -> None:
     other_account.attack(folder, "mkdir 20000-32767.{1..3000}")
 
     done = in_time(rig)
@@ -92,13 +92,13 @@ def test_any_number_of_blocks_takes_no_longer_and_names_their_owner(rig: Rig, fo
 
 
 def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
-    """The same by an account that is neither root nor the stranger."""
+    """Reserve a block as a third account, neither root nor the other one."""
     lines = [
         (CHECKOUT / "slurm" / "lib" / f"{name}.sh").read_text()
         for name in ("common/log", "common/verdict", "common/ports")
     ]
     head = ["set -Eeuo pipefail", "HOST=n1 STAGE=checks ENDING="]
-    text = "\n".join([*head, *lines, SHOW, "ports::range", TAKE, "trap - EXIT"])
+    text = "\n".join([*head, *lines, SHOW, "ports::read_range", TAKE, "trap - EXIT"])
     return rig.run(
         "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "bash", "-c", text,
         VERLJOB_PORT_RANGE="20000-32767", VERLJOB_PORTS="512",
@@ -106,19 +106,19 @@ def as_third_account(rig: Rig) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("made", "message"),
     [
         ("mkdir -m 700 ports", "cannot write port locks to"),
         ("mkdir -m 777 ports", "is not sticky"),
         ("mkdir -m 755 ports", "cannot write port locks to"),
-        ("mkfifo ports", "is no folder or a link"),
-        (": > ports", "is no folder or a link"),
-        ("ln -s gone ports", "is no folder or a link"),
-        ("ln -s ../theirs ports", "is no folder or a link"),
+        ("mkfifo ports", "is not a folder, or is a link"),
+        (": > ports", "is not a folder, or is a link"),
+        ("ln -s gone ports", "is not a folder, or is a link"),
+        ("ln -s ../theirs ports", "is not a folder, or is a link"),
     ],
 )
 @pytest.mark.parametrize("who", ["root", "an account"])
-def test_a_folder_of_a_stranger_ends_with_77_its_path_and_its_owner(rig: Rig, made: str, words: str, who: str) -> None:
+def test_an_unsafe_port_folder_exits_with_77_and_its_owner(rig: Rig, made: str, message: str, who: str) -> None:
     place = other_account.shared_folder(rig.root / "place")
     theirs = rig.root / "theirs"
     theirs.mkdir()
@@ -133,11 +133,11 @@ def test_a_folder_of_a_stranger_ends_with_77_its_path_and_its_owner(rig: Rig, ma
     assert done.returncode == 77, done.stdout + done.stderr
     assert f"{place}/ports" in done.stdout
     assert "belongs to nobody (uid 65534)" in done.stdout
-    assert who == "an account" or words in done.stdout or "is not sticky" in done.stdout
+    assert who == "an account" or message in done.stdout or "is not sticky" in done.stdout
     assert list(theirs.iterdir()) == []
 
 
-def test_a_sticky_folder_that_another_account_made_first_will_do(rig: Rig) -> None:
+def test_a_sticky_folder_of_another_account_is_used(rig: Rig) -> None:
     place = other_account.shared_folder(rig.root / "place")
     other_account.attack(place, "mkdir -m 1777 ports")
     rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
@@ -145,7 +145,7 @@ def test_a_sticky_folder_that_another_account_made_first_will_do(rig: Rig) -> No
     assert as_third_account(rig).stdout == "20000-20511\n"
 
 
-def test_a_folder_that_gets_its_mode_a_moment_later_is_waited_for(rig: Rig) -> None:
+def test_a_folder_that_gets_its_mode_later_is_waited_for(rig: Rig) -> None:
     place = other_account.shared_folder(rig.root / "place")
     rig.environment["VERLJOB_PORTS_FOLDER"] = str(place / "ports")
     with other_account.start("mkdir -m 755 ports; echo ready; sleep 0.4; chmod 1777 ports", place):
@@ -158,15 +158,15 @@ JOB = """
 set -Eeuo pipefail
 HOST=n1 STAGE=checks ENDING=
 {libraries}
-ports::range
+ports::read_range
 ports::reserve 20000 20239 "$1" 0
 printf '%s %s\\n' "$PORTS_FIRST" "$PORTS_LAST" > "$2"
 read -r _ # until all have theirs
 """
 
 
-def test_a_crowd_of_two_accounts_and_sizes_never_gets_one_port_twice(rig: Rig, folder: Path) -> None:
-    """They all begin to look at the same port; the range has room for all, however their blocks fall."""
+def test_concurrent_jobs_of_two_accounts_never_share_a_port(rig: Rig, folder: Path) -> None:
+    """They all try the same port first; the range has room for all."""
     out = other_account.shared_folder(rig.root / "out")
     libraries = "\n".join(
         (CHECKOUT / f"slurm/lib/{name}.sh").read_text() for name in ("common/log", "common/verdict", "common/ports")

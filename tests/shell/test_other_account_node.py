@@ -1,4 +1,4 @@
-"""A node-local folder of another account, and lines that only look like a verdict."""
+"""Node-local folders of another account, forged verdicts and code in settings."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def local(rig: Rig) -> Path:
 
 @other_account.NEEDS_ROOT
 @pytest.mark.parametrize("made", ["mkdir", "mkdir -m 777", ": >", "mkfifo", "ln -s /"])
-def test_a_folder_of_the_jobs_name_by_a_stranger_ends_with_77_its_path_and_its_owner(
-    rig: Rig, local: Path, made: str
-) -> None:
+def test_a_local_folder_of_another_account_exits_with_77_and_its_owner(rig: Rig, local: Path, made: str) -> None:
     other_account.attack(local, f"{made} {OWN}-0")
     began = time.monotonic()
 
@@ -50,8 +48,8 @@ def sweep(rig: Rig) -> subprocess.CompletedProcess[str]:
 
 @other_account.NEEDS_ROOT
 @pytest.mark.parametrize("made", [FULL, "mkfifo {name}", ": > {name}", LINKED], ids=["folder", "FIFO", "file", "link"])
-def test_a_sweep_adopts_no_folder_of_a_stranger(rig: Rig, local: Path, made: str) -> None:
-    """Its link would have had a file that only the account may read copied for all to read."""
+def test_a_sweep_does_not_adopt_a_folder_of_another_account(rig: Rig, local: Path, made: str) -> None:
+    """By a link, a private file of the account would be copied to a public place."""
     diary = rig.root / "diary" / "tmp" / "ray" / "session_1" / "logs" / "diary.log"
     diary.parent.mkdir(parents=True)
     diary.write_text(SECRET)
@@ -68,7 +66,7 @@ def test_a_sweep_adopts_no_folder_of_a_stranger(rig: Rig, local: Path, made: str
     assert [path.name for path in local.iterdir()] == [f"{OWN}-1"]
 
 
-def test_a_token_that_is_no_file_does_not_hold_up_the_sweep(rig: Rig) -> None:
+def test_a_token_that_is_a_fifo_does_not_block_the_sweep(rig: Rig) -> None:
     folder = rig.root / "local" / f"{OWN}-1"
     folder.mkdir()
     os.mkfifo(folder / "token")
@@ -81,11 +79,11 @@ def test_a_token_that_is_no_file_does_not_hold_up_the_sweep(rig: Rig) -> None:
     assert not folder.exists()
 
 
-RUNS = "UID[$(id>$FAKE/pwned)]"
+CODE = "UID[$(id>$FAKE/pwned)]"
 CODES = ("08", "300", "1" + "0" * 20)
 FORGED = [
-    f"1-n2\tcode={RUNS}\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
-    f"{RUNS}-n2\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
+    f"1-n2\tcode={CODE}\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
+    f"{CODE}-n2\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
     "../../../../escaped\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
     "1-../../../escaped\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
     "1-n1\tcode=7\torigin=self\tstage=train\thost=n2\tcause=x\tfix=",
@@ -103,7 +101,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("line", FORGED)
-def test_a_line_that_is_no_verdict_of_one_of_the_nodes_is_talk(rig: Rig, line: str) -> None:
+def test_a_forged_verdict_line_is_printed_as_output(rig: Rig, line: str) -> None:
     rig.fake("line", f"verljob-verdict\t{line}\n")
     rig.fake("step", f'cat "$FAKE/line" >&2\n{WELL}')
 
@@ -117,9 +115,9 @@ def test_a_line_that_is_no_verdict_of_one_of_the_nodes_is_talk(rig: Rig, line: s
     assert line.strip() in done.stderr
 
 
-@pytest.mark.parametrize(("code", "taken"), [*((code, 76) for code in (*CODES, RUNS)), ("7", 7), ("255", 255)])
-def test_a_verdict_file_of_any_content_ends_the_job_with_a_code(rig: Rig, code: str, taken: int) -> None:
-    text = f"=x\nUID[1]=2\n{RUNS}=1\ncode={code}\norigin=self\nstage=train\nhost=n1\ncause=\x1b]0;x\x07y\nfix=\n"
+@pytest.mark.parametrize(("code", "taken"), [*((code, 76) for code in (*CODES, CODE)), ("7", 7), ("255", 255)])
+def test_a_malformed_verdict_file_exits_with_a_valid_code(rig: Rig, code: str, taken: int) -> None:
+    text = f"=x\nUID[1]=2\n{CODE}=1\ncode={code}\norigin=self\nstage=train\nhost=n1\ncause=\x1b]0;x\x07y\nfix=\n"
     rig.fake("verdict", text)
     rig.fake("step", 'cd "$VERLJOB_RUN_DIR/nodes"; mkdir 0-n1; cat "$FAKE/verdict" > 0-n1/verdict\n')
 
@@ -132,7 +130,7 @@ def test_a_verdict_file_of_any_content_ends_the_job_with_a_code(rig: Rig, code: 
     assert "\x1b" not in done.stdout
 
 
-def test_a_cause_keeps_its_signs_and_loses_those_of_terminals(rig: Rig) -> None:
+def test_a_cause_is_printed_without_terminal_control_characters(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(7, cause="'\x1b[2Ja=b;$(id)'")), (1, ended(143, origin="signal"))))
 
     assert last(rig.launch(DEMO)).endswith(":  [2Ja=b;$(id)")
@@ -140,11 +138,11 @@ def test_a_cause_keeps_its_signs_and_loses_those_of_terminals(rig: Rig) -> None:
 
 @pytest.mark.parametrize("override", ["=1", "~", "+=", "+", "++=2", "~=3", " =4"])
 @pytest.mark.parametrize("dry", ["", "1"])
-def test_an_override_without_a_key_ends_with_64_and_a_sentence(rig: Rig, override: str, dry: str) -> None:
+def test_an_override_without_a_key_exits_with_64(rig: Rig, override: str, dry: str) -> None:
     done = rig.launch(DEMO, "a=1", override, VERLJOB_DRY_RUN=dry)
 
     assert done.returncode == 64
-    assert f"'{override}' is no override of the recipe {DEMO}" in last(done)
+    assert f"'{override}' is not an override of the recipe {DEMO}" in last(done)
 
 
 @pytest.fixture
@@ -157,7 +155,7 @@ def _cores_allowed() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_cores_allowed")
 @pytest.mark.parametrize("runtime", ["docker", "podman"])
-def test_no_core_of_a_container_holds_the_token(rig: Rig, runtime: str) -> None:
+def test_a_container_writes_no_core_dump_with_the_token(rig: Rig, runtime: str) -> None:
     rig.fake("container", 'ulimit -c > "$FAKE/core"\n' + rig.container("code=0"))
 
     rig.node(VERLJOB_RUNTIME=runtime)
@@ -168,7 +166,7 @@ def test_no_core_of_a_container_holds_the_token(rig: Rig, runtime: str) -> None:
 
 
 @pytest.mark.usefixtures("_cores_allowed")
-def test_no_core_of_the_step_holds_the_token(rig: Rig) -> None:
+def test_the_step_writes_no_core_dump_with_the_token(rig: Rig) -> None:
     rig.fake("step", f'echo "$(ulimit -S -c) $(ulimit -H -c)" > "$FAKE/core"\n{WELL}')
 
     rig.launch(DEMO)
@@ -182,7 +180,7 @@ BY_SLURM = ["SLURM_RESTART_COUNT", "SLURM_JOB_END_TIME", "SLURM_JOB_CPUS_PER_NOD
 
 
 @pytest.mark.parametrize("name", [*COUNTED, *BY_SLURM])
-def test_what_is_counted_with_is_a_number_or_the_job_ends_with_64(rig: Rig, name: str) -> None:
+def test_a_numeric_setting_with_code_exits_with_64(rig: Rig, name: str) -> None:
     rig.fake("step", WELL)
 
     rig.environment[name] = RUN_BY_COUNTING
@@ -193,7 +191,7 @@ def test_what_is_counted_with_is_a_number_or_the_job_ends_with_64(rig: Rig, name
     assert not (rig.root / "fake" / "pwned").exists()
 
 
-def test_a_table_is_data_where_its_values_are_counted_with(rig: Rig) -> None:
+def test_a_numeric_setting_of_a_table_with_code_exits_with_64(rig: Rig) -> None:
     profile = rig.work / "site.env"
     for name in [*COUNTED, "SLURM_JOB_END_TIME"]:
         profile.write_text(f"{name}={RUN_BY_COUNTING}\n")
@@ -205,7 +203,7 @@ def test_a_table_is_data_where_its_values_are_counted_with(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "name", ["SLURM_NODEID", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "VERLJOB_PULLS", "VERLJOB_PULL_TIMEOUT_S"]
 )
-def test_a_node_counts_with_numbers_alone(rig: Rig, name: str) -> None:
+def test_a_numeric_setting_of_a_node_with_code_exits_with_64(rig: Rig, name: str) -> None:
     done = rig.run("bash", str(CHECKOUT / "slurm/node.sh"), **{**rig.of_the_step(0), name: RUN_BY_COUNTING})
 
     assert done.returncode == 64
@@ -213,7 +211,7 @@ def test_a_node_counts_with_numbers_alone(rig: Rig, name: str) -> None:
     assert not (rig.root / "fake" / "pwned").exists()
 
 
-def test_a_table_unsets_variables_and_runs_nothing(rig: Rig) -> None:
+def test_unset_of_a_table_runs_no_code(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text(
         "unset=BASH_VERSINFO[$(id>$FAKE/pwned)] PIPESTATUS[$(id>$FAKE/pwned)] ACCOUNT_GIDS[$(id>$FAKE/pwned)]\n"
@@ -223,4 +221,4 @@ def test_a_table_unsets_variables_and_runs_nothing(rig: Rig) -> None:
 
     assert done.returncode == 64, done.stdout
     assert not (rig.root / "fake" / "pwned").exists()
-    assert "which names no variable" in rig.verdict()["cause"]
+    assert "which is not a variable name" in rig.verdict()["cause"]
