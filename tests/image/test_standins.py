@@ -85,7 +85,7 @@ def test_masks_preset_by_the_base_do_not_reach_a_job(
 ) -> None:
     program = (
         "import os; from verl_node.gpu import visible_devices as gpus; names = (*gpus.MASKS, *gpus.NOSET)\n"
-        "cleaned = gpus.one_mask(os.environ, platform='rocm', gpus=8, visible=8, ray=(2, 44))\n"
+        "cleaned = gpus.with_one_mask(os.environ, platform='rocm', gpus=8, visible=8, ray=(2, 44))\n"
         "print(sum(name in os.environ for name in names), sum(name in cleaned for name in names))"
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +59,7 @@ class NodeFacts:
     @property
     def delay_ray_helpers(self) -> bool:
         """Whether Ray's helpers start after the cluster has formed."""
-        return fast_start.supported(self.ray, len(os.sched_getaffinity(0)))
+        return fast_start.supported(self.ray)
 
     @property
     def folder(self) -> Path | None:

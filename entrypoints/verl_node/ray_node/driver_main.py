@@ -29,12 +29,27 @@ def main() -> int:
     if not line:
         return 0
     order = json.loads(line)
-    ray.init(address=order["gcs"], _node_ip_address=order["nodes"][0], log_to_driver=False, logging_level="ERROR")
+    _connect(ray, order["gcs"], order["nodes"][0])
     alive = _wait_for(ray, order["nodes"], order["gpus"])
     _report("complete", nodes=[_summary(node) for node in alive])
     _report("actors", nodes=_run_actors(ray, alive))
     ray.shutdown()
     return 0
+
+
+def _connect(ray: Any, gcs: str, address: str) -> None:
+    """Join the cluster as a driver; retry while this node's raylet listens but has not registered.
+
+    Seen with Ray 2.54.1 started without the patches of fast_start.py: ConnectionError 5 s after the raylet listened.
+    """
+    while True:
+        try:
+            ray.init(address=gcs, _node_ip_address=address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            print(f"ray.init failed, trying again: {error!r}", file=sys.stderr, flush=True)  # noqa: T201
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def _wait_for(ray: Any, addresses: Sequence[str], gpus: int) -> list[dict[str, Any]]:
