@@ -70,6 +70,7 @@ runtime::start_argv() {
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
     ((${#tmp} <= BARE_MAX_TMP_BYTES)) || fail 64 "Ray's sockets in $tmp would have too long paths" \
         "export VERLJOB_LOCAL=a shorter path: the job's folder may have $((BARE_MAX_TMP_BYTES - 4)) bytes"
+    ln -s . "$tmp/ray" # scratch::save_ray_logs reads tmp/ray; Ray itself writes to tmp, for shorter paths
 }
 
 runtime::exec_argv() { bare::_make_argv "${@:2}"; }

@@ -124,7 +124,7 @@ def test_without_tokens_dashboard_and_client_server_are_off_with_one_warning(two
     assert two.listening
     assert not {dashboard, client_server} & two.listening.keys()
     (warning,) = re.findall(r"^warning +(.*)$", two.output, re.MULTILINE)
-    assert "Ray 2.44.1 knows no tokens" in warning
+    assert "Ray 2.44.1 has no tokens" in warning
     assert "the dashboard is off" in warning
 
 

@@ -74,6 +74,15 @@ def test_bare_runs_the_checkouts_entrypoint_in_the_environment(bare: Rig) -> Non
     assert bare.faked("cwd").strip() == str(bare.work)
 
 
+def test_rays_logs_are_saved(bare: Rig) -> None:
+    logs = 'mkdir -p "$VERLJOB_RAY_TEMP_DIR/session_1/logs"; echo one > "$VERLJOB_RAY_TEMP_DIR/session_1/logs/gcs.log"'
+    bare.fake("container", bare.container("code=0", before=logs))
+
+    node(bare)
+
+    assert (bare.run_dir / "nodes" / "0-n1" / "ray" / "gcs.log").read_text() == "one\n"
+
+
 def test_bare_keeps_the_gpu_mask(bare: Rig) -> None:
     node(bare, CUDA_VISIBLE_DEVICES="2,3")
 
