@@ -31,7 +31,7 @@ from verl_node.settings.settings import Settings
 # sparsity, and 900 GB/s for both directions.
 PEAK_TFLOPS, PEAK_GBPS = 989.0, 450.0
 # Prefixes of the checks of GPUs and NCCL; the others check the machine.
-CHECKS = ("gpus.", "devices.", "work.", "nccl.interfaces_that_are_named_exist")
+CHECKS = ("gpus.", "devices.", "gpu_work.", "nccl.interfaces_that_are_named_exist")
 FINE = ("ok", "idle")
 HELD_GIB = 20
 HOLDER = """import sys, torch
@@ -91,7 +91,7 @@ def check_sound(gpus: int) -> bool:
     outcomes = run_checks(gpus, CUDA_VISIBLE_DEVICES=mask)
     print(f"{gpus} GPUs, deep tier: {time.monotonic() - began:.1f} s")
     for outcome in outcomes:
-        if outcome.severity not in FINE or outcome.check.startswith("work."):
+        if outcome.severity not in FINE or outcome.check.startswith("gpu_work."):
             print(f"  {outcome.severity} {outcome.sentence()} ({outcome.seconds:.1f} s)")
     return all(outcome.severity in FINE for outcome in outcomes)
 
