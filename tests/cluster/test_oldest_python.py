@@ -1,70 +1,20 @@
-"""Unit tests and a cluster of two real supervisors with Python 3.9 and Ray 2.44, the oldest supported pair."""
+"""A cluster of two real supervisors with Python 3.9 and Ray 2.44, the oldest supported pair."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.node import oldest_python
 from tests.support.node.supervised import Job
-from tests.support.paths import CHECKOUT, SUPERVISOR_FAKES
+from tests.support.paths import SUPERVISOR_FAKES
 
-ENVIRONMENT = CHECKOUT / ".build" / "python3.9-ray2.44"
-PROJECT = CHECKOUT / "pyproject.toml"  # for its dependencies
-PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker", "pytest-xdist"]
-UNIT = ["tests/unit/verl_node"]  # the other tests need 3.11
 CLUSTER_S = 300
 EVERYWHERE = {"0" * 8, "0" * 32}
-
-
-def interpreter() -> str | None:
-    """Return a working Python 3.9: on PATH, or of pyenv."""
-    candidates = [found] if (found := shutil.which("python3.9")) else []
-    if shutil.which("pyenv"):
-        root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True).stdout.strip()
-        candidates += map(str, Path(root, "versions").glob("3.9.*/bin/python"))
-    for candidate in candidates:  # a pyenv shim is on PATH even if its version is not selected
-        trial = subprocess.run([candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False)
-        if trial.returncode == 0:
-            return candidate
-    return None
-
-
-@pytest.fixture(scope="module")
-def python39() -> Path:
-    """Interpreter of a cached environment with Python 3.9 and Ray, a download of 65 MB."""
-    python = ENVIRONMENT / "bin" / "python"
-    complete, inputs = ENVIRONMENT / "complete", "\n".join([*PACKAGES, PROJECT.read_text()])
-    if complete.exists() and complete.read_text() == inputs:
-        return python
-    base = interpreter()
-    if base is None:
-        pytest.skip("this machine has no Python 3.9")
-    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    subprocess.run([base, "-m", "venv", "--without-pip", ENVIRONMENT], check=True)
-    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
-    subprocess.run([*uv, *PACKAGES, "--requirement", str(PROJECT)], check=True)
-    complete.write_text(inputs)
-    return python
-
-
-def test_the_unit_tests_pass(python39: Path) -> None:
-    cache = f"cache_dir={CHECKOUT / '.pytest_cache'}"  # files of verl are downloaded once
-    done = subprocess.run(
-        [python39, "-m", "pytest", "--quiet", "--numprocesses=2", "--dist=loadfile", "-o", cache, *UNIT],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout
 
 
 @dataclass(frozen=True)
@@ -106,8 +56,8 @@ def run(python: Path, folder: Path, nodes: int, **changes: str) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def two(python39: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return run(python39, tmp_path_factory.mktemp("two"), 2)
+def two(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run(oldest_python.ensure(), tmp_path_factory.mktemp("two"), 2)
 
 
 def test_two_supervisors_form_a_cluster_and_exit_with_the_trainings_code(two: Ended) -> None:

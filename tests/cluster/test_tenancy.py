@@ -390,6 +390,6 @@ def test_a_job_whose_ray_another_account_ended_exits_with_76(pair: Pair) -> None
 def test_three_jobs_at_once_on_the_same_nodes_share_no_port_or_ray(
     cluster: Cluster, environment: dict[str, str]
 ) -> None:
-    tally = many_jobs.run(cluster, environment, jobs=3, rounds=2)
+    tally = many_jobs.run(cluster, environment, jobs=3, rounds=1)  # `invoke dev.chaos --only crowd`: eight, ten times
 
-    assert (tally.jobs, tally.collisions, tally.cross_joins) == (6, [], [])
+    assert (tally.jobs, tally.collisions, tally.cross_joins) == (3, [], [])
