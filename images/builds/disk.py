@@ -12,7 +12,7 @@ from images.engine.daemon import data_root, find
 from images.errors import DiskTooSmall, RegistryFailed
 from images.registry.client import Repository
 
-# Of verl.cpu (docs/images.md, "What takes the space"): the packages that verl needs, and torch's CPU build.
+# Of verl.cpu (docs/images.md, "What uses the space"): the packages that verl needs, and torch's CPU build.
 PACKAGES_BYTES, TORCH_BYTES = 1_060_000_000, 580_000_000
 PEAK = 1.2  # of a build's size, for downloads and files that a later step removes: an allowance, not a measurement
 UNPACKED = 2.9  # of a layer's compressed size: rocm/vllm, 7.5 GB compressed, takes 22 GB

@@ -2,7 +2,7 @@
 
 Every input has a name and a digest: each file, folder and link of the staged context with its mode (the Dockerfile is
 one of them), the base's ID, the labels set at build time, and the engine. Settings that a site passes as build secrets
-are left out on purpose: they change no layer (docs/images.md, "At a site"). The digest of all inputs is the label
+are left out on purpose: they change no layer (docs/images.md, "Site settings"). The digest of all inputs is the label
 ``verljob.inputs``.
 
 A label proves nothing, since every image that is built on ours inherits it. So this checkout records the ID of the

@@ -22,7 +22,7 @@ from images.errors import CommandFailed
 from images.host.paths import RECORDS, ROOT
 from images.host.process import run
 
-BUILD_TYPE = "urn:verl-on-slurm:invoke-build:1"  # defined in docs/images.md, "What is stated of an image"
+BUILD_TYPE = "urn:verl-on-slurm:invoke-build:1"  # defined in docs/images.md, "Attestations"
 BUILDER = "urn:verl-on-slurm:invoke-build"
 BASE, TOOLKIT, CHECKOUT = "base", "toolkit/", "checkout"  # names of dependencies
 

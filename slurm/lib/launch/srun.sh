@@ -104,7 +104,7 @@ srun::_check() {
 }
 
 # Reads the verdict of the head's container too, since its node.sh may be stopped; after anything but a loss allows for an
-# orderly shutdown (verl_node/node/node.py).
+# orderly shutdown (verl_node/node/shutdown.py).
 srun::_check_head_verdict() {
     local line
     [[ -z $STEP_ENDED_AT ]] && ownership::is_file "$STEP_HEAD_VERDICT" || return 0
