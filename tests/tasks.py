@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
+from tempfile import TemporaryFile
 
 from invoke import Collection, Context, Exit, task
 
@@ -15,13 +17,14 @@ from images.host import paths
 from images.tasks import testbed_base
 from slurm.jobs import explain
 
-STAGES = [
+# Suites of one pytest run, and its flags. The first two runs share the machine: image tests need the cores, the others
+# mostly wait. In the order of file names verl.cpu is built first, beside tests that do not need it.
+RUNS = [
     (["lint", "unit", "shell"], ["--numprocesses=4", "--dist=loadfile"]),
-    # In the order of the files' names: the first ones need verl.cpu, the others run while it is built.
     (["image"], ["--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder"]),
     (["cluster"], []),
 ]
-SUITES = [suite for stage, _ in STAGES for suite in stage]
+SUITES = [suite for suites, _ in RUNS for suite in suites]
 PYTEST = [sys.executable, "-m", "pytest"]
 
 
@@ -76,26 +79,40 @@ def print_line(line: str) -> None:
 
 
 def run_pytest(suites: list[str]) -> None:
-    """Run pytest over the suites in stages: in parallel by file, except for the cluster tests.
+    """Run pytest over the suites: the cluster's last and by itself, since its tests have time limits.
 
-    The tests of the cluster have time limits. A stage starts if the one before passed. This process becomes the last
-    stage, so that an interrupt reaches its fixtures once.
+    The output of the image tests is printed when both runs beside each other have ended. The cluster tests start if all others
+    passed. This process becomes the last run, so that an interrupt reaches its fixtures once.
     """
     if unknown := set(suites) - set(SUITES):
         raise Exit(f"unknown suite {', '.join(sorted(unknown))}; known are {', '.join(SUITES)}", code=2)
     os.chdir(paths.ROOT)
-    chosen = [([suite for suite in stage if suite in suites], flags) for stage, flags in STAGES]
-    stages = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in stage)] for stage, flags in chosen if stage]
-    for argv in stages[:-1]:
-        with subprocess.Popen(argv) as child:
-            try:
-                code = child.wait()
-            except KeyboardInterrupt:  # pytest then tears down its fixtures
+    chosen = [([suite for suite in run if suite in suites], flags) for run, flags in RUNS]
+    runs = [[*PYTEST, *flags, *(f"tests/{suite}" for suite in run)] for run, flags in chosen if run]
+    cluster = runs.pop() if "cluster" in suites else None
+    code = run_side_by_side(runs) if runs else 0
+    if code or cluster is None:
+        raise Exit(code=code)
+    os.execv(sys.executable, cluster)  # noqa: S606
+
+
+def run_side_by_side(runs: list[list[str]]) -> int:
+    """Run the first command with this terminal and the others with a file; return the first exit code that is not 0."""
+    with ExitStack() as stack:
+        logs = [stack.enter_context(TemporaryFile()) for _ in runs[1:]]
+        others = [subprocess.Popen(argv, stdout=log, stderr=log) for argv, log in zip(runs[1:], logs)]
+        children = [subprocess.Popen(runs[0]), *others]
+        try:
+            codes = [child.wait() for child in children]
+        except KeyboardInterrupt:  # pytest then tears down its fixtures
+            for child in children:
                 child.terminate()
-                raise
-        if code:
-            raise Exit(code=code)
-    os.execv(sys.executable, stages[-1])  # noqa: S606
+                child.wait()
+            raise
+        for log in logs:
+            log.seek(0)
+            print_line(log.read().decode(errors="replace"))
+    return next(filter(None, codes), 0)
 
 
 namespace = Collection(lint, chaos, write_troubleshooting)

@@ -166,7 +166,7 @@ KINDS: tuple[Kind, ...] = (
          "supervisor: the lease ended; launch.sh: no verdict", kill(WORKER, NODE_SH)),
     Kind("node-sh-stopped-head", "SIGSTOP of node.sh on the head", 76, "cluster", HEAD,
          ("node.sh", "no heartbeat|was stopped"), "supervisor: the lease (bare: or its parent's state)",
-         stop(HEAD, NODE_SH), patience=STALL, quick=True),
+         stop(HEAD, NODE_SH), patience=STALL),
     Kind("node-sh-stopped-worker", "SIGSTOP of node.sh on a worker", 76, "cluster", WORKER,
          ("node.sh", "no heartbeat|was stopped"), "supervisor: the lease (bare: or its parent's state)",
          stop(WORKER, NODE_SH), patience=STALL),

@@ -15,6 +15,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -104,7 +105,8 @@ def main() -> None:
     only, *arguments = sys.argv[1:]
     separator = arguments.index("--")
     tokens, addresses = arguments[:separator], arguments[separator + 1 :]
-    results = {address: dict(probe(address, tokens, only)) for address in addresses}
+    with ThreadPoolExecutor(len(addresses)) as pool:  # a port that does not speak gRPC takes READY_S
+        results = dict(zip(addresses, pool.map(lambda address: dict(probe(address, tokens, only)), addresses)))
     json.dump({address: result for address, result in results.items() if result}, sys.stdout)
 
 
