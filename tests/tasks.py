@@ -81,8 +81,8 @@ def print_line(line: str) -> None:
 def run_pytest(suites: list[str]) -> None:
     """Run pytest over the suites: the cluster's last and by itself, since its tests have time limits.
 
-    The output of the image tests is printed when both runs beside each other have ended. The cluster tests start if all others
-    passed. This process becomes the last run, so that an interrupt reaches its fixtures once.
+    The other runs go side by side; the output of the second is printed when both have ended. The cluster tests start if
+    all others passed. This process becomes the last run, so that an interrupt reaches its fixtures once.
     """
     if unknown := set(suites) - set(SUITES):
         raise Exit(f"unknown suite {', '.join(sorted(unknown))}; known are {', '.join(SUITES)}", code=2)
