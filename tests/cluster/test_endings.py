@@ -31,7 +31,7 @@ def test_a_missing_node_fails_the_job_at_the_deadline_with_its_name(
     node = cluster.host("n2")
     node.run(["pkill", "-STOP", "dockerd"])
     try:
-        launch = submit(cluster, [stub], environment={**environment, "VERLJOB_JOIN_TIMEOUT_S": "20"})
+        launch = submit(cluster, [stub], environment={**environment, "VERLJOB_JOIN_TIMEOUT_S": "10"})
         job = launch.wait(120)
     finally:
         node.run(["pkill", "-CONT", "dockerd"])

@@ -15,7 +15,7 @@ from tests.faults.kinds import KINDS, SHORTEST, Kind
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import STARTS_S, WORKER, Scene
 
-STEPS = 22
+STEPS = 18
 SLACK = 2.0  # for busy machines
 
 

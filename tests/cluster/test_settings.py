@@ -105,17 +105,3 @@ def test_an_override_that_contradicts_the_allocation_ends_with_65(
 
     assert job.code == 65, launch.end_of_output()
     assert "trainer.nnodes" in launch.result()["cause"]
-
-
-def test_a_job_can_write_to_a_folder_of_its_second_group(
-    cluster: Cluster, stub: str, environment: dict[str, str]
-) -> None:
-    login = cluster.host("login")
-    login.run(["install", "-d", "-o", "root", "-g", "project", "-m", "2770", "/home/project"])
-
-    launch = submit(cluster, [stub], environment={**environment, "VERLJOB_RUN_DIR": "/home/project/run"})
-    job = launch.wait(180)
-
-    assert job.code == 0, launch.end_of_output()
-    owners = login.run(["find", "/home/project/run", "-printf", "%u %g\n"]).stdout.split("\n")
-    assert set(filter(None, owners)) == {"submitter project"}

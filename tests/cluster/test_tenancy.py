@@ -15,7 +15,6 @@ import pytest
 from verl_node.settings.ports import HeadPorts, NodePorts, parse_block
 
 from slurm.testbed import Cluster
-from tests.support.cluster import many_jobs
 from tests.support.cluster.launches import WORK, Launch, submit
 from tests.support.cluster.tenants import Tenant, as_neighbour
 
@@ -385,11 +384,3 @@ def test_no_call_without_the_token_ends_ray(pair: Pair) -> None:
 def test_a_job_whose_ray_another_account_ended_exits_with_76(pair: Pair) -> None:
     """The test above has ended Ray."""
     assert pair.neighbours.wait(60).code == 76, pair.neighbours.output()
-
-
-def test_three_jobs_at_once_on_the_same_nodes_share_no_port_or_ray(
-    cluster: Cluster, environment: dict[str, str]
-) -> None:
-    tally = many_jobs.run(cluster, environment, jobs=3, rounds=1)  # `invoke dev.chaos --only crowd`: eight, ten times
-
-    assert (tally.jobs, tally.collisions, tally.cross_joins) == (3, [], [])

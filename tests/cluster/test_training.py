@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from slurm.testbed import Cluster
 from tests.support.cluster.launches import STEPS, Launch, leftovers, submit
+
+PROJECT = "/home/project"
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +71,26 @@ def test_nothing_is_left_on_the_nodes(ended: Launch) -> None:
     assert leftovers(ended.cluster) == {}
 
 
-def test_a_failed_training_ends_the_job_with_its_exit_code(
-    cluster: Cluster, stub: str, environment: dict[str, str]
-) -> None:
-    launch = submit(cluster, [stub, "stub.code=7"], environment=environment)
+@pytest.fixture(scope="module")
+def failed(cluster: Cluster, stub: str, environment: dict[str, str]) -> Launch:
+    """A job whose training exits with 7, and whose run directory is in a folder of the account's second group."""
+    login = cluster.host("login")
+    login.run(["install", "-d", "-o", "root", "-g", "project", "-m", "2770", "/home/project"])
+    settings = {**environment, "VERLJOB_RUN_DIR": f"{PROJECT}/run"}
+    launch = submit(cluster, [stub, "stub.code=7"], environment=settings)
+    launch.wait(180)
+    return launch
 
-    job = launch.wait(180)
 
-    assert (job.state, job.code) == ("FAILED", 7), launch.end_of_output()
-    assert launch.result()["stage"] == "train"
-    assert launch.output().strip().splitlines()[-1].startswith("verdict: 7")
+def test_a_failed_training_ends_the_job_with_its_exit_code(failed: Launch) -> None:
+    job = failed.cluster.job(failed.id)
+
+    assert (job.state, job.code) == ("FAILED", 7), failed.end_of_output()
+    assert json.loads(failed.read(f"{PROJECT}/run/result.json"))["stage"] == "train"
+    assert failed.output().strip().splitlines()[-1].startswith("verdict: 7")
+
+
+def test_a_job_can_write_to_a_folder_of_its_second_group(failed: Launch) -> None:
+    owners = failed.cluster.host("login").run(["find", f"{PROJECT}/run", "-printf", "%u %g\n"]).stdout.split("\n")
+
+    assert set(filter(None, owners)) == {"submitter project"}
