@@ -203,7 +203,7 @@ KINDS: tuple[Kind, ...] = (
          "the head: the control channel", cut(WORKER), patience=SILENCE),
     # --- what a job depends on ---
     Kind("image-missing", "the image is missing on one node", 66, "image", WORKER, ("n2 has no image only-there:1",),
-         "node.sh", prepare=image_on_the_head_only, starts=False, logs=False, runtimes=CONTAINERS),
+         "node.sh", prepare=image_on_the_head_only, starts=False, logs=False, runtimes=CONTAINERS, quick=True),
     Kind("ray-differs", "one node has another version of Ray", 69, "join", WORKER, ("n2 runs Ray 2.59.9",),
          "the head: the nodes' hello messages", prepare=other_ray_on_the_worker, starts=False, logs=False,
          runtimes=CONTAINERS, quick=True),
