@@ -15,7 +15,7 @@
 # Sets: RUNTIME_ERROR.
 RUNTIME_ERROR=''
 
-# What a runtime may leave unlimited, as logged at the start.
+# Limits that a runtime may not set, as logged at the start.
 declare -gA RUNTIME_UNLIMITED=()
 RUNTIME_UNLIMITED=(
     [devices]='which devices are seen' [cpus]='CPUs' [memory]='memory' [pids]='the number of processes' [shm]='the size of /dev/shm'
