@@ -35,8 +35,9 @@ from tests import tasks as dev_tasks
 
 # Names of before 0.2, which the next release removes.
 MOVED_TASKS = """image.site image.lock image.pins image.bundle image.diff image.export image.prune image.sbom
-    image.verify job.check job.doctor job.explain dev.lint dev.chaos dev.troubleshooting"""
-OLD_NAMES = {"images": "image.list", **{name.partition(".")[2]: name for name in MOVED_TASKS.split()}}
+    image.verify job.check job.doctor job.explain dev.lint dev.chaos"""
+OLD_NAMES = {"images": "image.list", "troubleshooting": "dev.pages"}
+OLD_NAMES |= {name.partition(".")[2]: name for name in MOVED_TASKS.split()}
 
 # A terminated task stops what it started. Set here since a shell starts background tasks with INT ignored.
 for number in (signal.SIGINT, signal.SIGTERM):

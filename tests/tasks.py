@@ -15,7 +15,6 @@ from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.host import paths
 from images.tasks import testbed_base
-from slurm.jobs import explain
 
 # Suites of one pytest run, and its flags. The first two runs share the machine: image tests need the cores, the others
 # mostly wait. In the order of file names verl.cpu is built first, beside tests that do not need it.
@@ -68,10 +67,11 @@ def chaos(
     raise Exit(code=min(failed, 1))
 
 
-@task(name="troubleshooting")
-def write_troubleshooting(_: Context) -> None:
-    """Write the rules' part of docs/troubleshooting.md after a rule was changed."""
-    print(str(explain.write_page(paths.ROOT / "docs" / "troubleshooting.md")), flush=True)
+@task(name="pages")
+def write_pages(context: Context) -> None:
+    """Write the generated parts of docs/checks.md, docs/faults.md and docs/troubleshooting.md."""
+    with context.cd(str(paths.ROOT)):
+        context.run(f"{sys.executable} -m tests.pages", env={"PYTHONPATH": str(paths.ENTRYPOINTS)})
 
 
 def print_line(line: str) -> None:
@@ -115,4 +115,4 @@ def run_side_by_side(runs: list[list[str]]) -> int:
     return next(filter(None, codes), 0)
 
 
-namespace = Collection(lint, chaos, write_troubleshooting)
+namespace = Collection(lint, chaos, write_pages)

@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from slurm.errors import CommandFailed, NothingToExplain
 
 ENTRYPOINTS = Path(__file__).parents[2] / "entrypoints"
-BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
 _RUN_FOLDER = re.compile(r"^run folder  (.+)$", re.MULTILINE)  # slurm/lib/launch/main.sh
 _HEAD_BYTES = 65536
 FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
@@ -31,27 +30,8 @@ def explain(target: str, *, folder: Path, as_json: bool = False, failed: bool = 
     if target.isdigit() and not path.exists():
         job = _query("scontrol", "show", "job", target)
         path, failed = _find(target, folder, job), failed or _has_failed(target, job)
-    return _run("verl_node.explain", [str(path), *(["--failed"] if failed else []), *(["--json"] if as_json else [])])
-
-
-def page() -> str:
-    """Return the part of docs/troubleshooting.md that is generated from the rules."""
-    return _run("verl_node.explain.page", [])
-
-
-def write_page(file: Path) -> Path:
-    """Replace the generated part of a page, between its marks, and return the file."""
-    text = file.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise NothingToExplain(f"{file} has no lines {BEGIN} and {END}, between which the rules are written.")
-    file.write_text(f"{before}{begin}\n{page()}\n{end}{after}", encoding="utf-8")
-    return file
-
-
-def _run(module: str, arguments: Sequence[str]) -> str:
-    argv = [sys.executable, "-m", module, *arguments]
+    flags = [*(["--failed"] if failed else []), *(["--json"] if as_json else [])]
+    argv = [sys.executable, "-m", "verl_node.explain", str(path), *flags]
     environ = {**os.environ, "PYTHONPATH": str(ENTRYPOINTS)}
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode == 64:

@@ -50,7 +50,7 @@ def run(python: Path, folder: Path, nodes: int, **changes: str) -> Ended:
         for address, port in rows:
             if int(port, 16) in block:
                 listening.setdefault(int(port, 16), set()).add(address)
-        return Ended(codes, job.output(0), listening, job.left(), block)
+        return Ended(codes, job.output(0), listening, job.leftovers(), block)
     finally:
         job.close()
 

@@ -28,7 +28,7 @@ from tests.support.images.fake_registry import PAIR, FakeRegistry, running
 from tests.support.images.serving import serving
 from tests.support.paths import RECORDED
 from tests.support.shell.rig import Rig
-from tests.support.shell.step import WELL, last
+from tests.support.shell.step import SUCCESS, last_line
 
 KEPT = RECORDED / "cosign"
 NAME = "team/verl.cpu"
@@ -49,7 +49,7 @@ def cosign(suite: str) -> Path:
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     rig = Rig(tmp_path)
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     return rig
 
 
@@ -91,7 +91,7 @@ def launched_image(rig: Rig, done: subprocess.CompletedProcess[str]) -> str:
 def refusal(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
     assert done.returncode == code, done.stdout + done.stderr
     assert not (rig.root / "fake" / "srun.argv").exists()
-    return last(done)
+    return last_line(done)
 
 
 @pytest.mark.parametrize("version", RECORDED_WITH.values())
@@ -266,7 +266,7 @@ def test_header_of_a_registry_reads_and_writes_no_file_of_the_account(
 
     assert (rig.home / ".bashrc").read_text() == "# mine\n"
     assert sorted(path.name for path in rig.home.rglob("*")) == [".bashrc", ".ssh", "id_rsa"]
-    assert not [line for line in server.heard if "VICTIM" in line]
+    assert not [line for line in server.authorizations if "VICTIM" in line]
     assert not list((rig.root / "local").iterdir())
 
 
@@ -348,7 +348,7 @@ def test_token_service_over_https_on_another_host_works(
     server.challenge = f'Bearer realm="https://{theirs}/token",service="fake",scope="repository:{NAME}:pull"'
 
     assert launched_image(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1")) == f"{host}/{NAME}@{digest}"
-    assert tokens.heard == [f"/token Basic {PAIR}"]
+    assert tokens.authorizations == [f"/token Basic {PAIR}"]
 
 
 def test_registry_over_https_does_not_lead_cosign_to_http(
@@ -365,7 +365,7 @@ def test_registry_over_https_does_not_lead_cosign_to_http(
         causes.append(refusal(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66))
 
         assert all("it led to plain http, and docker uses only TLS for this registry" in cause for cause in causes)
-        assert (thief.heard, thief.asked) == ([], [])
+        assert (thief.authorizations, thief.requests) == ([], [])
 
 
 def test_registry_over_http_is_used_if_the_engine_uses_http_for_it(
@@ -375,7 +375,7 @@ def test_registry_over_http_is_used_if_the_engine_uses_http_for_it(
     with running() as server:
         digest, host = sign(server), f"thief.test:{server.server_port}"
         refusal(rig, launch(rig, rig.root / "cosign", f"{host}/{NAME}:1"), 66)
-        assert server.asked == []
+        assert server.requests == []
 
         rig.fake("insecure", f"{host} \n")
 

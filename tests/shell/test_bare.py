@@ -164,7 +164,7 @@ def test_the_sweep_kills_orphans_of_a_killed_node_sh(bare: Rig) -> None:
     with running(bare, container, **own) as killed:
         killed.kill()
 
-    done = bare.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **bare.of_the_step(**own))
+    done = bare.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **bare.step_environment(**own))
 
     assert done.returncode == 0, done.stderr
     assert not lives(int(bare.faked("stray")))

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig, leftovers
 
 
 def test_a_dry_run_prints_step_containers_and_environment(rig: Rig) -> None:
@@ -26,7 +26,7 @@ def test_a_dry_run_prints_step_containers_and_environment(rig: Rig) -> None:
     assert SECRET not in done.stdout
     assert not (rig.work / "verljob").exists()
     assert not (rig.root / "fake" / "docker.argv").exists()
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.shell.rig import CHECKOUT, Rig, recorded
-from tests.support.shell.step import DEMO, WELL, last
+from tests.support.shell.step import DEMO, SUCCESS, last_line
 
 VERSION = "readonly LAUNCH_VERSION="
 
@@ -33,13 +33,13 @@ def elsewhere(rig: Rig) -> Path:
 def test_it_finds_its_checkout_by_the_command_of_scontrol(rig: Rig, spooled: Path, name: str) -> None:
     rig.record(name, f"{CHECKOUT}/slurm/launch.sh no_such")
 
-    assert "no recipe 'no_such'" in last(rig.launch("no_such", script=spooled))
+    assert "no recipe 'no_such'" in last_line(rig.launch("no_such", script=spooled))
 
 
 def test_unquoted_arguments_are_separated_from_the_path(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("space", f"{elsewhere}/slurm/launch.sh no_such a.b=x y")
 
-    assert "no recipe 'no_such'" in last(rig.launch("no_such", "a.b=x y", script=spooled))
+    assert "no recipe 'no_such'" in last_line(rig.launch("no_such", "a.b=x y", script=spooled))
 
 
 def test_a_relative_command_starts_at_the_submit_folder(rig: Rig, spooled: Path, elsewhere: Path) -> None:
@@ -48,14 +48,14 @@ def test_a_relative_command_starts_at_the_submit_folder(rig: Rig, spooled: Path,
     done = rig.launch(script=spooled)
 
     assert done.returncode == 64
-    assert "--gpus-per-node=8" in last(done)
+    assert "--gpus-per-node=8" in last_line(done)
 
 
 def test_a_symlink_is_followed(rig: Rig, spooled: Path) -> None:
     (rig.home / "train.sh").symlink_to(CHECKOUT / "slurm" / "launch.sh")
     rig.record("symlink", f"{rig.home}/train.sh no_such")
 
-    assert "no recipe 'no_such'" in last(rig.launch("no_such", script=spooled))
+    assert "no recipe 'no_such'" in last_line(rig.launch("no_such", script=spooled))
 
 
 def test_a_script_from_stdin_is_searched_in_the_submit_folder(rig: Rig, spooled: Path, elsewhere: Path) -> None:
@@ -64,14 +64,14 @@ def test_a_script_from_stdin_is_searched_in_the_submit_folder(rig: Rig, spooled:
     found = rig.launch("no_such", script=spooled, SLURM_SUBMIT_DIR=str(elsewhere))
     lost = rig.launch("no_such", script=spooled, SLURM_SUBMIT_DIR=str(rig.home))
 
-    assert "no recipe 'no_such'" in last(found)
-    assert "export VERLJOB_HOME=" in last(lost)
+    assert "no recipe 'no_such'" in last_line(found)
+    assert "export VERLJOB_HOME=" in last_line(lost)
 
 
 def test_verljob_home_wins_over_the_command_of_scontrol(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("relative", "/nowhere/slurm/launch.sh")
 
-    assert "no recipe 'no_such'" in last(rig.launch("no_such", script=spooled, VERLJOB_HOME=str(elsewhere)))
+    assert "no recipe 'no_such'" in last_line(rig.launch("no_such", script=spooled, VERLJOB_HOME=str(elsewhere)))
 
 
 def test_a_checkout_of_another_version_is_refused(rig: Rig, spooled: Path, elsewhere: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_checkout_of_another_version_is_refused(rig: Rig, spooled: Path, elsew
     done = rig.launch(script=spooled, VERLJOB_HOME=str(elsewhere))
 
     assert done.returncode == 64
-    assert re.search(r"^verdict: 64 .* of version .* — export VERLJOB_HOME=", last(done))
+    assert re.search(r"^verdict: 64 .* of version .* — export VERLJOB_HOME=", last_line(done))
 
 
 def test_both_scripts_have_the_projects_version() -> None:
@@ -96,22 +96,22 @@ def test_outside_an_allocation_the_error_shows_how_to_submit(rig: Rig) -> None:
     done = rig.launch(DEMO, SLURM_JOB_ID="<unset>")
 
     assert done.returncode == 64
-    assert "sbatch" in last(done)
+    assert "sbatch" in last_line(done)
 
 
 def test_an_unknown_recipe_prints_the_list(rig: Rig) -> None:
     done = rig.launch("gsm9k")
 
     assert done.returncode == 64
-    assert all(name in last(done) for name in ("gsm9k", "gsm8k_ppo", "gsm8k_grpo", DEMO, "cluster"))
+    assert all(name in last_line(done) for name in ("gsm9k", "gsm8k_ppo", "gsm8k_grpo", DEMO, "cluster"))
 
 
 def test_the_default_recipe_is_gsm8k_ppo_which_needs_gpus(rig: Rig) -> None:
     done = rig.launch()
 
     assert done.returncode == 64
-    assert "gsm8k_ppo" in last(done)
-    assert "--gpus-per-node=8" in last(done)
+    assert "gsm8k_ppo" in last_line(done)
+    assert "--gpus-per-node=8" in last_line(done)
     assert not rig.run_dir.exists()
 
 
@@ -120,7 +120,7 @@ def test_the_default_recipe_is_gsm8k_ppo_which_needs_gpus(rig: Rig) -> None:
     [("SLURM_JOB_GPUS", "0,1"), ("SLURM_GPUS_ON_NODE", "8"), ("SLURM_GPUS_PER_NODE", "mi300x:8")],
 )
 def test_gpus_are_detected_by_each_of_slurms_variables(rig: Rig, name: str, value: str) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     rig.environment[name] = value
 
     assert rig.launch(VERLJOB_PLATFORM="cpu").returncode == 0
@@ -128,7 +128,7 @@ def test_gpus_are_detected_by_each_of_slurms_variables(rig: Rig, name: str, valu
 
 def test_gpus_are_detected_by_the_jobs_record(rig: Rig) -> None:
     rig.fake("job", rig.faked("job") + "   TresPerNode=gres:gpu:2\n")
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     assert rig.launch(VERLJOB_PLATFORM="cpu").returncode == 0
 
@@ -137,7 +137,7 @@ def test_a_heterogeneous_job_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, SLURM_HET_SIZE="2")
 
     assert done.returncode == 64
-    assert "heterogeneous" in last(done)
+    assert "heterogeneous" in last_line(done)
 
 
 def test_under_salloc_it_moves_to_the_first_node_by_one_srun(rig: Rig) -> None:
@@ -154,11 +154,11 @@ def test_on_another_node_than_the_first_it_stops(rig: Rig) -> None:
     done = rig.launch(DEMO, SLURMD_NODENAME="n2", VERLJOB_MOVED="1")
 
     assert done.returncode == 64
-    assert "n2, not the first node n1" in last(done)
+    assert "n2, not the first node n1" in last_line(done)
 
 
 def test_an_override_without_a_value_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, "trainer.nnodes")
 
     assert done.returncode == 64
-    assert "'trainer.nnodes' is not an override" in last(done)
+    assert "'trainer.nnodes' is not an override" in last_line(done)

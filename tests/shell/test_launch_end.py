@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support.shell.rig import CHECKOUT, Rig
-from tests.support.shell.step import DEMO, FOREVER, WELL, ended, last, leaves
+from tests.support.shell.step import DEMO, FOREVER, SUCCESS, ended, last_line, leaves
 from tests.support.waiting import wait_for
 
 
@@ -21,7 +21,7 @@ def test_the_heads_code_is_the_jobs(rig: Rig, code: int) -> None:
     done = rig.launch(DEMO)
 
     assert done.returncode == code
-    assert last(done).startswith(f"verdict: {code} (train on n1): x")
+    assert last_line(done).startswith(f"verdict: {code} (train on n1): x")
 
 
 def test_a_failed_job_prints_the_first_failure_before_its_last_line(rig: Rig) -> None:
@@ -47,7 +47,7 @@ def test_the_heads_explanation_is_printed_with_the_heads_verdict(rig: Rig, code:
 
     assert done.stdout.count("found in the logs") == said
     assert "first failure" not in done.stdout
-    assert last(done).startswith(f"verdict: {code} ")
+    assert last_line(done).startswith(f"verdict: {code} ")
 
 
 def test_the_first_node_that_failed_gives_the_verdict_if_the_head_was_ended(rig: Rig) -> None:
@@ -57,7 +57,7 @@ def test_the_first_node_that_failed_gives_the_verdict_if_the_head_was_ended(rig:
     done = rig.launch(DEMO)
 
     assert done.returncode == 66
-    assert "y" in last(done)
+    assert "y" in last_line(done)
 
 
 @pytest.mark.parametrize(("blamed", "told"), [("n2", "oom"), ("n1", "lost")], ids=["of itself", "of the head"])
@@ -66,7 +66,7 @@ def test_a_lost_node_gives_the_verdict_if_it_left_one_about_itself(rig: Rig, bla
     worker = f"code=76 origin=self stage=container host={blamed} cause=oom fix="
     rig.fake("step", leaves((0, head), (1, worker)))
 
-    assert last(rig.launch(DEMO)).endswith(f"on n2): {told}")
+    assert last_line(rig.launch(DEMO)).endswith(f"on n2): {told}")
 
 
 def test_a_node_without_a_verdict_is_named(rig: Rig) -> None:
@@ -75,7 +75,7 @@ def test_a_node_without_a_verdict_is_named(rig: Rig) -> None:
     done = rig.launch(DEMO)
 
     assert done.returncode == 76
-    assert "node.sh was killed on n2" in last(done)
+    assert "node.sh was killed on n2" in last_line(done)
 
 
 STEP = f'echo $$ > "$FAKE/step.pid"\n{FOREVER}'
@@ -95,7 +95,7 @@ def test_a_node_that_does_not_end_after_another_is_signalled_and_then_abandoned(
     assert done.returncode == 76
     assert time.monotonic() - began < 16
     assert rig.faked("scancel.argv").splitlines() == ["--signal=CONT 20", "--signal=TERM 20"]
-    assert "lost" in last(done)
+    assert "lost" in last_line(done)
     assert "--nodelist=n2" in rig.faked("sweep.argv").splitlines()
 
 
@@ -106,7 +106,7 @@ def test_a_node_that_the_head_lost_is_abandoned_without_a_cleanup_step(rig: Rig)
 
     done = rig.launch(DEMO)
 
-    assert last(done).endswith("76 (cluster on n2): lost")
+    assert last_line(done).endswith("76 (cluster on n2): lost")
     assert time.monotonic() - began < 15
     assert not (rig.root / "fake" / "sweep.argv").exists()
 
@@ -119,12 +119,12 @@ def test_a_stopped_srun_is_continued_and_ends_the_job(rig: Rig) -> None:
     done = rig.launch(DEMO, VERLJOB_STALL_S="8")
 
     assert done.returncode == 76
-    assert "srun was stopped on n1" in last(done)
+    assert "srun was stopped on n1" in last_line(done)
 
 
 def test_a_srun_that_is_stopped_for_less_than_the_patience_ends_nothing(rig: Rig) -> None:
     again = "srun=$$ && (sleep 5 && kill -CONT $srun) &\n"
-    rig.fake("step", f"{again}kill -STOP $$\n{WELL}")
+    rig.fake("step", f"{again}kill -STOP $$\n{SUCCESS}")
 
     done = rig.launch(DEMO, VERLJOB_STALL_S="8")
 
@@ -136,7 +136,7 @@ def test_no_verdict_at_all_ends_with_76(rig: Rig) -> None:
     done = rig.launch(DEMO)
 
     assert done.returncode == 76
-    assert "no node left a verdict" in last(done)
+    assert "no node left a verdict" in last_line(done)
 
 
 def test_a_killed_srun_is_the_cause_if_no_node_left_a_verdict(rig: Rig) -> None:
@@ -145,7 +145,7 @@ def test_a_killed_srun_is_the_cause_if_no_node_left_a_verdict(rig: Rig) -> None:
     done = rig.launch(DEMO)
 
     assert done.returncode == 76
-    assert "srun was killed on n1, or node.sh on n1 n2" in last(done)
+    assert "srun was killed on n1, or node.sh on n1 n2" in last_line(done)
 
 
 def test_a_node_whose_node_sh_was_killed_is_cleaned_up_by_another_step(rig: Rig) -> None:
@@ -185,7 +185,7 @@ def test_all_steps_are_ended_if_slurm_does_not_list_them(rig: Rig) -> None:
 
 
 def test_no_cleanup_step_runs_if_every_node_left_a_verdict(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO)
 
@@ -198,8 +198,8 @@ def test_a_node_that_does_not_see_the_checkout_ends_the_job_with_64(rig: Rig) ->
     done = rig.launch(DEMO)
 
     assert done.returncode == 64
-    assert "node n2 sees no /nowhere/slurm/node.sh" in last(done)
-    assert "VERLJOB_HOME" in last(done)
+    assert "node n2 sees no /nowhere/slurm/node.sh" in last_line(done)
+    assert "VERLJOB_HOME" in last_line(done)
 
 
 def test_a_removed_run_directory_does_not_change_the_code(rig: Rig) -> None:
@@ -274,7 +274,7 @@ def test_a_line_of_phases_that_is_not_valid_is_left_out(rig: Rig, lines: str) ->
 def test_phases_of_an_earlier_job_do_not_count(rig: Rig) -> None:
     (rig.work / "mine").mkdir()
     (rig.work / "mine" / "phases").write_text("join=2.000\n")
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "mine"))
 
@@ -291,7 +291,7 @@ def test_a_container_that_was_ended_manually_is_the_cause_unless_the_job_was_end
     done = rig.launch(DEMO)
 
     assert done.returncode == 76
-    assert "by hand" in last(done)
+    assert "by hand" in last_line(done)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import re
 import pytest
 
 from tests.support.shell.rig import CHECKOUT, Rig, mode
-from tests.support.shell.step import DEMO, WELL, last
+from tests.support.shell.step import DEMO, SUCCESS, last_line
 
 
 def test_the_step_is_one_srun_with_explicit_options(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO)
 
@@ -25,7 +25,7 @@ def test_the_step_is_one_srun_with_explicit_options(rig: Rig) -> None:
 
 
 def test_unequal_nodes_get_tasks_of_the_smaller_size(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO, SLURM_JOB_CPUS_PER_NODE="56(x3),28,112")
 
@@ -33,7 +33,7 @@ def test_unequal_nodes_get_tasks_of_the_smaller_size(rig: Rig) -> None:
 
 
 def test_every_node_gets_the_variables_of_docs_flow(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO, "a.b=x y", "+c=1")
 
@@ -58,7 +58,7 @@ def test_every_node_gets_the_variables_of_docs_flow(rig: Rig) -> None:
 def test_the_token_is_random_and_in_no_command(rig: Rig) -> None:
     tokens = set()
     for _ in range(2):
-        rig.fake("step", WELL)
+        rig.fake("step", SUCCESS)
         done = rig.launch(DEMO)
         token = re.search(r"^VERLJOB_TOKEN=([0-9a-f]{64})$", rig.faked("srun.env"), re.MULTILINE)
         assert token
@@ -71,7 +71,7 @@ def test_the_token_is_random_and_in_no_command(rig: Rig) -> None:
 def test_the_platform_comes_from_user_then_recipe_then_profile(rig: Rig) -> None:
     profile = rig.work / "site.env"
     profile.write_text("VERLJOB_PLATFORM=rocm\nNCCL_SOCKET_IFNAME=ib0\n")
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(SLURM_GPUS_ON_NODE="8", VERLJOB_PROFILE=str(profile))
 
@@ -81,7 +81,7 @@ def test_the_platform_comes_from_user_then_recipe_then_profile(rig: Rig) -> None
 
 
 def test_a_requeued_job_has_the_next_attempt(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO, SLURM_RESTART_COUNT="1")
 
@@ -89,7 +89,7 @@ def test_a_requeued_job_has_the_next_attempt(rig: Rig) -> None:
 
 
 def test_the_banner_has_nodes_image_run_directory_dashboard_and_limit(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     first = rig.launch(DEMO).stdout.splitlines()[:6]
 
@@ -107,7 +107,7 @@ def test_the_banner_has_nodes_image_run_directory_dashboard_and_limit(rig: Rig) 
     ("value", "expected"), [("0", "dashboard   off"), ("node", r"dashboard   ssh -N -L (\d+):n1:\1 \S+@login, then")]
 )
 def test_the_dashboard_can_be_off_or_on_the_heads_address(rig: Rig, value: str, expected: str) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     assert re.match(expected, rig.launch(DEMO, VERLJOB_DASHBOARD=value).stdout.splitlines()[3])
 
@@ -125,11 +125,11 @@ def test_a_run_directory_that_cannot_be_made_exits_with_77(rig: Rig) -> None:
     done = rig.launch(DEMO, VERLJOB_RUN_DIR=str(rig.work / "file" / "run"))
 
     assert done.returncode == 77
-    assert "VERLJOB_RUN_DIR" in last(done)
+    assert "VERLJOB_RUN_DIR" in last_line(done)
 
 
 def test_the_launch_leaves_nothing_on_the_node(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.launch(DEMO)
 

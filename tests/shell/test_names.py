@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.shell.rig import CHECKOUT, Rig
-from tests.support.shell.step import WELL, last
+from tests.support.shell.step import SUCCESS, last_line
 
 NOBODY = 65534
 
@@ -31,7 +31,7 @@ def dry_run(rig: Rig, *arguments: str, **more: str) -> tuple[int, str]:
     done = rig.launch(*arguments, script=None, **more)
 
     assert not (rig.root / "ran").exists()
-    return done.returncode, last(done)
+    return done.returncode, last_line(done)
 
 
 @pytest.mark.parametrize("key", ["platform", "accelerator", "module", "model", "data"])
@@ -134,7 +134,7 @@ def test_a_profile_by_path_must_be_own_and_not_writable_by_others(rig: Rig) -> N
     profile = rig.work / "site.env"
     profile.write_text("VERLJOB_PLATFORM=rocm\n")
     for path in (str(profile), "./site.env"):
-        rig.fake("step", WELL)
+        rig.fake("step", SUCCESS)
         assert rig.launch("cluster", VERLJOB_PROFILE=path).returncode == 0
         assert "VERLJOB_PLATFORM=rocm\n" in rig.faked("srun.env")
 
@@ -152,7 +152,7 @@ def test_a_runtime_of_another_folder_is_refused(rig: Rig, evil: Path, command: l
     name = "../../" + "../" * len(CHECKOUT.parts) + f"{evil}/plat"[1:]
     argv = ["bash", f"{CHECKOUT}/slurm/{command[0]}", *command[1:]]
 
-    done = rig.run(*argv, **{**rig.of_the_step(), "VERLJOB_RUNTIME": name})
+    done = rig.run(*argv, **{**rig.step_environment(), "VERLJOB_RUNTIME": name})
 
     assert done.returncode == 64
     assert "VERLJOB_RUNTIME is " in done.stdout + done.stderr
@@ -167,11 +167,11 @@ def test_a_reference_that_looks_like_a_file_is_refused_with_its_path(rig: Rig, n
     done = rig.launch("cluster", VERLJOB_IMAGE=name)
 
     assert done.returncode == 64
-    assert f"write ./{name} for the file, or docker.io/{name} for the name" in last(done)
+    assert f"write ./{name} for the file, or docker.io/{name} for the name" in last_line(done)
 
 
 def test_an_image_path_becomes_absolute_on_the_nodes(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     for name, expected in (
         ("./images/verl.tar", f"{rig.work}/images/verl.tar"),
         ("./../verl.tar", f"{rig.root}/verl.tar"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.shell.container import STAYS, STAYS_DEAF, running, terminate
-from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig, leftovers
 from tests.support.waiting import wait_for
 
 
@@ -32,7 +32,7 @@ def test_node_sh_writes_the_heads_verdict_and_exits_with_its_code(rig: Rig) -> N
     }
     assert "hello from training" in done.stdout
     assert "hello from training" in (rig.run_dir / "nodes" / "0-n1" / "node.log").read_text()
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_a_worker_writes_output_to_its_log_and_the_verdict_to_stderr(rig: Rig) -> None:
@@ -123,7 +123,7 @@ def test_a_container_without_heartbeats_is_killed_after_the_stall_timeout(rig: R
     assert rig.node().returncode == 76
     assert time.monotonic() - began > 8
     assert "sent no heartbeat for 8 s" in rig.verdict()["cause"]
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_a_container_that_pauses_its_heartbeat_briefly_continues(rig: Rig) -> None:
@@ -216,7 +216,7 @@ def test_a_client_that_cannot_be_killed_does_not_delay_the_end(rig: Rig, command
 
     assert time.monotonic() - began < 15
     assert node.returncode == 143
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 @pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])
@@ -228,7 +228,7 @@ def test_term_ends_everything_within_five_seconds(rig: Rig, container: str) -> N
     assert time.monotonic() - began < 5
     assert node.returncode == 143
     assert rig.verdict()["origin"] == "signal"
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_the_lease_ends_with_node_sh_while_its_client_still_runs(rig: Rig) -> None:
@@ -266,12 +266,12 @@ def test_a_sweep_saves_the_logs_of_the_killed_node_and_removes_its_folder(rig: R
     (logs / "raylet.out").write_text(f"{'f' * 64}\n")
     (folder / "token").write_text("f" * 64)
 
-    environment = rig.of_the_step(0, SLURMD_NODENAME="n2")  # the sweep's own step has one node, number 0
+    environment = rig.step_environment(0, SLURMD_NODENAME="n2")  # the sweep's own step has one node, number 0
     done = rig.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **environment)
 
     assert done.returncode == 0, done.stderr
     assert (rig.run_dir / "nodes" / "1-n2" / "ray" / "raylet.out").read_text() == "***\n"
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_two_launches_of_one_job_do_not_share_a_node(rig: Rig) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.shell import other_account
 from tests.support.shell.rig import CHECKOUT, SECRET, Rig
-from tests.support.shell.step import DEMO, WELL, ended, last, leaves
+from tests.support.shell.step import DEMO, SUCCESS, ended, last_line, leaves
 
 OWN = f"verljob-{os.getuid()}-20-1"
 LINKED = "ln -s $PWD/../diary {name}"
@@ -42,7 +42,7 @@ def test_a_local_folder_of_another_account_exits_with_77_and_its_owner(rig: Rig,
 
 
 def sweep(rig: Rig) -> subprocess.CompletedProcess[str]:
-    environment = rig.of_the_step(0, SLURMD_NODENAME="n2")
+    environment = rig.step_environment(0, SLURMD_NODENAME="n2")
     return rig.run("bash", str(CHECKOUT / "slurm" / "node.sh"), "sweep", **environment)
 
 
@@ -103,7 +103,7 @@ FORGED = [
 @pytest.mark.parametrize("line", FORGED)
 def test_a_forged_verdict_line_is_printed_as_output(rig: Rig, line: str) -> None:
     rig.fake("line", f"verljob-verdict\t{line}\n")
-    rig.fake("step", f'cat "$FAKE/line" >&2\n{WELL}')
+    rig.fake("step", f'cat "$FAKE/line" >&2\n{SUCCESS}')
 
     done = rig.launch(DEMO)
 
@@ -124,7 +124,7 @@ def test_a_malformed_verdict_file_exits_with_a_valid_code(rig: Rig, code: str, t
     done = rig.launch(DEMO)
 
     assert done.returncode == taken, done.stdout
-    assert last(done).startswith(f"verdict: {taken} (")
+    assert last_line(done).startswith(f"verdict: {taken} (")
     assert json.loads((rig.run_dir / "result.json").read_text())["code"] == taken
     assert not (rig.root / "fake" / "pwned").exists()
     assert "\x1b" not in done.stdout
@@ -133,7 +133,7 @@ def test_a_malformed_verdict_file_exits_with_a_valid_code(rig: Rig, code: str, t
 def test_a_cause_is_printed_without_terminal_control_characters(rig: Rig) -> None:
     rig.fake("step", leaves((0, ended(7, cause="'\x1b[2Ja=b;$(id)'")), (1, ended(143, origin="signal"))))
 
-    assert last(rig.launch(DEMO)).endswith(":  [2Ja=b;$(id)")
+    assert last_line(rig.launch(DEMO)).endswith(":  [2Ja=b;$(id)")
 
 
 @pytest.mark.parametrize("override", ["=1", "~", "+=", "+", "++=2", "~=3", " =4"])
@@ -142,7 +142,7 @@ def test_an_override_without_a_key_exits_with_64(rig: Rig, override: str, dry: s
     done = rig.launch(DEMO, "a=1", override, VERLJOB_DRY_RUN=dry)
 
     assert done.returncode == 64
-    assert f"'{override}' is not an override of the recipe {DEMO}" in last(done)
+    assert f"'{override}' is not an override of the recipe {DEMO}" in last_line(done)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_container_writes_no_core_dump_with_the_token(rig: Rig, runtime: str) 
 
 @pytest.mark.usefixtures("_cores_allowed")
 def test_the_step_writes_no_core_dump_with_the_token(rig: Rig) -> None:
-    rig.fake("step", f'echo "$(ulimit -S -c) $(ulimit -H -c)" > "$FAKE/core"\n{WELL}')
+    rig.fake("step", f'echo "$(ulimit -S -c) $(ulimit -H -c)" > "$FAKE/core"\n{SUCCESS}')
 
     rig.launch(DEMO)
 
@@ -181,13 +181,13 @@ BY_SLURM = ["SLURM_RESTART_COUNT", "SLURM_JOB_END_TIME", "SLURM_JOB_CPUS_PER_NOD
 
 @pytest.mark.parametrize("name", [*COUNTED, *BY_SLURM])
 def test_a_numeric_setting_with_code_exits_with_64(rig: Rig, name: str) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     rig.environment[name] = RUN_BY_COUNTING
     done = rig.launch(DEMO)
 
     assert done.returncode == 64, done.stdout + done.stderr
-    assert name in last(done)
+    assert name in last_line(done)
     assert not (rig.root / "fake" / "pwned").exists()
 
 
@@ -204,7 +204,7 @@ def test_a_numeric_setting_of_a_table_with_code_exits_with_64(rig: Rig) -> None:
     "name", ["SLURM_NODEID", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "VERLJOB_PULLS", "VERLJOB_PULL_TIMEOUT_S"]
 )
 def test_a_numeric_setting_of_a_node_with_code_exits_with_64(rig: Rig, name: str) -> None:
-    done = rig.run("bash", str(CHECKOUT / "slurm/node.sh"), **{**rig.of_the_step(0), name: RUN_BY_COUNTING})
+    done = rig.run("bash", str(CHECKOUT / "slurm/node.sh"), **{**rig.step_environment(0), name: RUN_BY_COUNTING})
 
     assert done.returncode == 64
     assert f"{name} is '{RUN_BY_COUNTING}'" in done.stderr

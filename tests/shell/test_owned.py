@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.shell.other_account import NEEDS_ROOT, UID, attack, contents
 from tests.support.shell.rig import CHECKOUT, Rig, mode, recorded
-from tests.support.shell.step import DEMO, WELL, last
+from tests.support.shell.step import DEMO, SUCCESS, last_line
 
 pytestmark = NEEDS_ROOT
 
@@ -38,14 +38,14 @@ def diary(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(rig: Rig, *about: str, **more: str) -> None:
     """Check that the launch exits with 77 in time, starts nothing and changes nothing in the folder."""
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     before = contents(rig.work)
     began = time.monotonic()
     done = rig.launch(DEMO, script=None, **more)
     assert time.monotonic() - began < 10
     assert done.returncode == 77, done.stdout + done.stderr
     for text in about:
-        assert text in last(done)
+        assert text in last_line(done)
     assert not (rig.root / "fake" / "srun.argv").exists()
     assert contents(rig.work) == before
 
@@ -91,7 +91,7 @@ def test_a_planted_link_is_refused_even_if_a_group_shares_its_folders(rig: Rig) 
 
 def test_a_replaced_folder_is_refused_at_the_next_attempt(rig: Rig) -> None:
     """Slurm held the job for two minutes, in which its folder was replaced."""
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     rig.launch(DEMO)
     (rig.root / "fake" / "srun.argv").unlink()
     rig.work.chmod(0o777)
@@ -112,20 +112,22 @@ def test_owner_and_mode_of_a_given_folder_are_checked(rig: Rig, name: str) -> No
     for folder, message in refusals.items():
         done = rig.launch(DEMO, script=None, **{name: str(folder)})
         assert done.returncode == 77
-        assert f"{folder} on n1 {message}" in last(done)
+        assert f"{folder} on n1 {message}" in last_line(done)
         assert contents(folder) == {}
 
 
 def test_fifos_do_not_block_a_launch_in_shared_folders(rig: Rig) -> None:
     opened(rig, f"{FOLDERS}; {FIFOS}", closed=False)
-    rig.fake("step", f"setpriv --reuid={UID} --regid={UID} --clear-groups /bin/bash -ec 'PATH=/bin; {FIFOS}'\n{WELL}")
+    rig.fake(
+        "step", f"setpriv --reuid={UID} --regid={UID} --clear-groups /bin/bash -ec 'PATH=/bin; {FIFOS}'\n{SUCCESS}"
+    )
 
     began = time.monotonic()
     done = rig.launch(DEMO, VERLJOB_SHARED_FOLDERS="1")
 
     assert time.monotonic() - began < 10
     assert done.returncode == 76
-    assert "no node left a verdict" in last(done)
+    assert "no node left a verdict" in last_line(done)
     assert (rig.run_dir / "result.json").is_file()
 
 
@@ -178,7 +180,7 @@ def with_umask(rig: Rig, umask: int, **more: str) -> subprocess.CompletedProcess
 
 
 def test_files_of_a_job_are_writable_only_by_its_account(rig: Rig) -> None:
-    rig.fake("step", f'umask > "$FAKE/umask"\n{WELL}')
+    rig.fake("step", f'umask > "$FAKE/umask"\n{SUCCESS}')
 
     assert with_umask(rig, 0o002).returncode == 0
 
@@ -188,7 +190,7 @@ def test_files_of_a_job_are_writable_only_by_its_account(rig: Rig) -> None:
 
 
 def test_a_stricter_umask_and_that_of_a_sharing_group_are_kept(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     with_umask(rig, 0o077)
     assert mode(rig.run_dir) == 0o700
@@ -199,7 +201,7 @@ def test_a_stricter_umask_and_that_of_a_sharing_group_are_kept(rig: Rig) -> None
 
 def test_an_accounts_private_group_may_write(rig: Rig) -> None:
     """umask 002 is usual with private groups."""
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     rig.work.chmod(0o775)
 
     assert rig.launch(DEMO).returncode == 0
@@ -207,17 +209,17 @@ def test_an_accounts_private_group_may_write(rig: Rig) -> None:
     os.chown(rig.work, 0, UID)
     done = rig.launch(DEMO)
     assert done.returncode == 77
-    assert "drwxrwxr-x" in last(done)
+    assert "drwxrwxr-x" in last_line(done)
 
 
 def test_a_second_launch_of_an_allocation_uses_the_same_folder(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     assert [rig.launch(DEMO).returncode for _ in range(2)] == [0, 0]
 
 
 def test_an_own_link_may_lead_to_another_disk(rig: Rig) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
     disk = rig.root / "disk"
     disk.mkdir()
     (rig.work / "verljob").symlink_to(disk)
@@ -230,7 +232,7 @@ def test_another_value_of_shared_folders_is_refused(rig: Rig) -> None:
     done = rig.launch(DEMO, VERLJOB_SHARED_FOLDERS="yes")
 
     assert done.returncode == 64
-    assert "VERLJOB_SHARED_FOLDERS is 'yes'" in last(done)
+    assert "VERLJOB_SHARED_FOLDERS is 'yes'" in last_line(done)
 
 
 @pytest.mark.parametrize("submitted_from", [".", "slurm"])
@@ -245,12 +247,12 @@ def test_a_script_from_stdin_refuses_a_planted_checkout(rig: Rig, submitted_from
     done = rig.launch(script=spooled, SLURM_SUBMIT_DIR=folder)
 
     assert done.returncode == 77
-    assert f"others may have changed {rig.work}" in last(done)
-    assert f"owner uid {UID}" in last(done)
-    assert "export VERLJOB_HOME=" in last(done)
+    assert f"others may have changed {rig.work}" in last_line(done)
+    assert f"owner uid {UID}" in last_line(done)
+    assert "export VERLJOB_HOME=" in last_line(done)
     assert not (rig.work / "ran").exists()
     named = rig.launch("no_such", script=spooled, SLURM_SUBMIT_DIR=folder, VERLJOB_HOME=str(CHECKOUT))
-    assert "no recipe 'no_such'" in last(named)
+    assert "no recipe 'no_such'" in last_line(named)
 
 
 @pytest.mark.parametrize(
@@ -277,8 +279,8 @@ def test_a_checkout_in_the_submit_folder_with_a_writable_file_is_refused(rig: Ri
     mended = rig.launch("no_such", script=spooled_copy(rig, script), SLURM_SUBMIT_DIR=str(rig.work))
 
     assert done.returncode == 77
-    assert planted in last(done)
-    assert "no recipe 'no_such'" in last(mended)
+    assert planted in last_line(done)
+    assert "no recipe 'no_such'" in last_line(mended)
 
 
 def spooled_copy(rig: Rig, script: Path) -> Path:

@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.shell.container import running, terminate, values
 from tests.support.shell.processes import lives
-from tests.support.shell.rig import CHECKOUT, Rig, left
+from tests.support.shell.rig import CHECKOUT, Rig, leftovers
 
 
 def as_account(rig: Rig, **more: str) -> subprocess.CompletedProcess[str]:
     """Run node.sh as an account that is not root."""
     become = [str(shutil.which("unshare")), "--user", "--map-user=2001", "--map-group=2001"]
-    return rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(0, **more))
+    return rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.step_environment(0, **more))
 
 
 def test_podman_keeps_the_accounts_user_groups_and_cgroup(rig: Rig) -> None:
@@ -33,7 +33,7 @@ def test_podman_keeps_the_accounts_user_groups_and_cgroup(rig: Rig) -> None:
     assert not {"--memory", "--cpuset-cpus", "--pids-limit"} & set(argv)
     assert argv[-2:] == ["1234", "node"]
     assert "does not limit, beyond what Slurm does: CPUs, memory," in done.stdout
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_podman_removes_masks_that_the_image_sets(rig: Rig) -> None:
@@ -44,7 +44,7 @@ def test_podman_removes_masks_that_the_image_sets(rig: Rig) -> None:
 
 def test_podman_as_root_has_the_limits_of_docker(rig: Rig) -> None:
     become = [str(shutil.which("unshare")), "--user", "--map-root-user"]
-    rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.of_the_step(VERLJOB_RUNTIME="podman"))
+    rig.run(*become, "bash", str(CHECKOUT / "slurm" / "node.sh"), **rig.step_environment(VERLJOB_RUNTIME="podman"))
 
     argv = rig.docker_run()
     assert values(argv, "--memory") == [str(4096 * 1024 * 1024)]
@@ -85,7 +85,7 @@ def test_a_container_that_does_not_end_is_killed_without_podman(rig: Rig) -> Non
 
     assert node.returncode == 143
     assert "could not be removed" not in (rig.run_dir / "nodes" / "0-n1" / "node.log").read_text()
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_podmans_own_cleanup_is_waited_for(rig: Rig) -> None:

@@ -11,16 +11,16 @@ def test_fresh_checkout_gets_an_environment_and_runs_the_task_in_it(machine: Mac
     done = machine.run("render", "--platform", "cpu")
 
     assert done.returncode == 0, done.stderr
-    assert machine.did("venv") == [f"venv {machine.checkout}/.venv"]
-    assert [line.split()[-1] for line in machine.did("pip")] == ["checkout"]
-    assert machine.did("invoke") == ["invoke render --platform cpu"]
+    assert machine.calls("venv") == [f"venv {machine.checkout}/.venv"]
+    assert [line.split()[-1] for line in machine.calls("pip")] == ["checkout"]
+    assert machine.calls("invoke") == ["invoke render --platform cpu"]
 
 
 def test_second_call_installs_nothing(machine: Machine) -> None:
     machine.run("render")
     machine.run("render")
 
-    assert (len(machine.did("venv")), len(machine.did("pip")), len(machine.did("invoke"))) == (1, 1, 2)
+    assert (len(machine.calls("venv")), len(machine.calls("pip")), len(machine.calls("invoke"))) == (1, 1, 2)
 
 
 def test_changed_pyproject_is_installed_again(machine: Machine) -> None:
@@ -29,7 +29,7 @@ def test_changed_pyproject_is_installed_again(machine: Machine) -> None:
         file.write("# changed\n")
     machine.run("render")
 
-    assert (len(machine.did("venv")), len(machine.did("pip"))) == (1, 2)
+    assert (len(machine.calls("venv")), len(machine.calls("pip"))) == (1, 2)
 
 
 def test_environment_of_a_moved_checkout_is_made_again(machine: Machine) -> None:
@@ -37,13 +37,13 @@ def test_environment_of_a_moved_checkout_is_made_again(machine: Machine) -> None
     machine.checkout = machine.checkout.rename(machine.checkout.with_name("elsewhere"))
     machine.run("render")
 
-    assert machine.did("venv")[-1] == f"venv {machine.checkout}/.venv"
+    assert machine.calls("venv")[-1] == f"venv {machine.checkout}/.venv"
 
 
 def test_call_without_a_task_lists_the_tasks(machine: Machine) -> None:
     machine.run()
 
-    assert machine.did("invoke") == ["invoke --list"]
+    assert machine.calls("invoke") == ["invoke --list"]
 
 
 @pytest.mark.parametrize("task", ["lint", "test"])
@@ -51,7 +51,7 @@ def test_linters_are_installed_for_the_tasks_that_run_them(machine: Machine, tas
     machine.run("render")
     machine.run(task)
 
-    assert [line.endswith("[test]") for line in machine.did("pip")] == [False, True]
+    assert [line.endswith("[test]") for line in machine.calls("pip")] == [False, True]
 
 
 def test_exit_code_is_that_of_the_task(machine: Machine) -> None:
@@ -59,14 +59,14 @@ def test_exit_code_is_that_of_the_task(machine: Machine) -> None:
 
 
 def test_root_installs_missing_packages_at_once_by_the_names_of_this_release(machine: Machine) -> None:
-    machine.lacks("docker", "docker-compose", "debootstrap")
+    machine.remove_programs("docker", "docker-compose", "debootstrap")
     installed = docker("20.10.24", buildx=False).replace("case", 'test -e "$FAKE_STATE/installed" || exit 127; case', 1)
-    machine.has("docker", installed)
+    machine.add_program("docker", installed)
     done = machine.run("demo")
 
     assert done.returncode == 0, done.stderr
     names = "docker.io docker-compose debootstrap debian-archive-keyring"
-    assert [line.split("--no-install-recommends ")[-1] for line in machine.did("apt-get")][1:] == [names]
+    assert [line.split("--no-install-recommends ")[-1] for line in machine.calls("apt-get")][1:] == [names]
     assert "docker.io: the Docker engine" in done.stderr
 
 
@@ -74,23 +74,23 @@ def test_root_installs_missing_packages_at_once_by_the_names_of_this_release(mac
 def test_packages_that_may_not_be_installed_are_listed_in_one_command(
     machine: Machine, arguments: list[str], uid: str
 ) -> None:
-    machine.lacks("docker", "docker-compose")
+    machine.remove_programs("docker", "docker-compose")
     done = machine.run(*arguments, FAKE_UID=uid)
 
     assert done.returncode == 69
     assert "sudo apt-get install docker.io docker-compose\n" in done.stderr
     assert "docs.docker.com/engine/install" in done.stderr
-    assert not machine.did("apt-get")
+    assert not machine.calls("apt-get")
 
 
 def test_missing_packages_without_apt_fail(machine: Machine) -> None:
-    machine.lacks("docker", "docker-compose", "apt-get", "apt-cache")
+    machine.remove_programs("docker", "docker-compose", "apt-get", "apt-cache")
 
     assert machine.run("demo").returncode == 69
 
 
 def test_too_old_python_counts_as_missing(machine: Machine) -> None:
-    machine.has("python3", "exit 1")
+    machine.add_program("python3", "exit 1")
     done = machine.run("--no-install", "render")
 
     assert done.returncode == 69
@@ -100,12 +100,12 @@ def test_too_old_python_counts_as_missing(machine: Machine) -> None:
 def test_no_install_leaves_the_environment_as_it_is(machine: Machine) -> None:
     done = machine.run("--no-install", "render")
 
-    assert (done.returncode, machine.did("venv"), machine.did("pip")) == (69, [], [])
+    assert (done.returncode, machine.calls("venv"), machine.calls("pip")) == (69, [], [])
     assert f"{machine.checkout}/.venv would be made" in done.stderr
 
 
 def test_task_without_containers_needs_no_engine(machine: Machine) -> None:
-    machine.lacks("docker", "docker-compose", "dockerd", "debootstrap")
+    machine.remove_programs("docker", "docker-compose", "dockerd", "debootstrap")
 
     assert machine.run("render").returncode == 0
 
@@ -122,7 +122,7 @@ def test_task_without_containers_needs_no_engine(machine: Machine) -> None:
 )
 def test_programs_of_a_task_are_listed_by_package(machine: Machine, arguments: list[str], packages: list[str]) -> None:
     machine.run("render")  # has made the environment
-    machine.lacks(*TOOLS)
+    machine.remove_programs(*TOOLS)
     done = machine.run("--no-install", *arguments)
 
     command = f"sudo apt-get install {' '.join(packages)}\n"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.shell.container import STAYS, STAYS_DEAF, running, terminate
 from tests.support.shell.processes import lives
-from tests.support.shell.rig import CHECKOUT, SECRET, Rig, left
+from tests.support.shell.rig import CHECKOUT, SECRET, Rig, leftovers
 
 RUNTIMES = sorted(path.stem for path in (CHECKOUT / "slurm" / "runtimes").glob("*.sh"))
 
@@ -59,7 +59,7 @@ def test_a_job_runs_with_a_runtime_of_one_file(rig: Rig, checkout: Path) -> None
     assert "n1: image verl.cpu:latest is sha256:pretended" in done.stdout
     assert "n1: the runtime pretend does not limit, beyond what Slurm does: memory" in done.stdout
     assert "\nverdict: 7 (train on n1)" in done.stdout  # the last line where srun waits for its tasks' output
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 @pytest.mark.parametrize("container", [STAYS, STAYS_DEAF], ids=["that obeys", "deaf to TERM"])
@@ -69,7 +69,7 @@ def test_the_defaults_of_a_runtime_treat_the_container_as_a_child(rig: Rig, chec
 
     assert node.returncode == 143
     assert not lives(int(rig.faked("container.pid")))
-    assert left(rig) == []
+    assert leftovers(rig) == []
 
 
 def test_a_runtime_that_cannot_load_a_path_is_reported(rig: Rig, checkout: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_dry_run_prints_the_command_of_each_runtime(rig: Rig, name: str, comma
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(command) == 2
     assert SECRET not in done.stdout
-    assert left(rig) == []
+    assert leftovers(rig) == []

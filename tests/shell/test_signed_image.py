@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.paths import CHECKOUT, RECORDED
 from tests.support.shell.rig import Rig
-from tests.support.shell.step import WELL, last
+from tests.support.shell.step import SUCCESS, last_line
 
 VERSIONS = ("2.5.0", "3.1.1")
 NAME = "hub.example/team/verl.cpu"
@@ -87,8 +87,8 @@ def refused(rig: Rig, done: subprocess.CompletedProcess[str], code: int) -> str:
     assert done.returncode == code, done.stdout + done.stderr
     assert calls(rig) == []
     assert not list((rig.root / "local").iterdir())
-    assert last(done).startswith(f"verdict: {code} (launch on n1): ")
-    return last(done)
+    assert last_line(done).startswith(f"verdict: {code} (launch on n1): ")
+    return last_line(done)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_every_node_runs_the_digest_that_cosign_verified(
 
 
 def test_cosign_verifies_without_a_transparency_log(rig: Rig, key: Path) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     launch(rig, key)
 
@@ -128,7 +128,7 @@ def test_cosign_verifies_without_a_transparency_log(rig: Rig, key: Path) -> None
 
 
 def test_cosign_uses_plain_http_only_if_the_engine_does(rig: Rig, key: Path) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     launch(rig, key, NO_PROXY="hub.example", HTTP_PROXY="http://proxy:1")
     env = rig.faked("cosign.env").splitlines()
@@ -154,7 +154,7 @@ REGISTRIES = """{"quay.io":{"Prefix":"quay.io","Location":"quay.io","Insecure":f
 @pytest.mark.parametrize("insecure", ["true", "false"])
 def test_podmans_insecure_registries_are_recognized(rig: Rig, key: Path, insecure: str) -> None:
     rig.fake("registries", REGISTRIES.replace("INSECURE", insecure))
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     done = launch(rig, key, VERLJOB_RUNTIME="podman", XDG_RUNTIME_DIR="/run/user/of-the-login-node")
 
@@ -164,7 +164,7 @@ def test_podmans_insecure_registries_are_recognized(rig: Rig, key: Path, insecur
 
 
 def test_cosign_does_not_run_without_a_required_signature(rig: Rig, key: Path) -> None:
-    rig.fake("step", WELL)
+    rig.fake("step", SUCCESS)
 
     assert launch(rig, key, VERLJOB_REQUIRE_SIGNATURE="").returncode == 0
     assert not (rig.root / "fake" / "cosign.argv").exists()
@@ -344,8 +344,9 @@ def test_a_node_refuses_an_image_with_another_digest(rig: Rig, key: Path) -> Non
 
     assert done.returncode == 77
     assert calls(rig) == []
-    assert f"n1 would run sha256:evil for {NAME}@{DIGEST}, which was verified, and it has the digests {OTHER}" in last(
-        done
+    assert (
+        f"n1 would run sha256:evil for {NAME}@{DIGEST}, which was verified, and it has the digests {OTHER}"
+        in last_line(done)
     )
 
 

@@ -71,7 +71,7 @@ def test_a_missing_package_ends_the_job_with_66_and_its_name(trained: Job, node:
     assert "The rollout vllm needs the module xgrammar, which cannot be imported on " in result["cause"]
     assert f"{trained.folder}/site/vllm/engine.py:3" in result["cause"]
     assert time.monotonic() - began < 30
-    assert trained.left() == []
+    assert trained.leftovers() == []
 
 
 def test_a_complete_rollout_does_not_end_the_training(trained: Job) -> None:
@@ -86,7 +86,7 @@ def test_a_slow_import_delays_nothing(trained: Job) -> None:
     trained.start(FAKE_MODULE="verl.trainer.tiny")
 
     assert (trained.end(0), trained.end(1)) == (0, 0)
-    assert trained.left() == []
+    assert trained.leftovers() == []
 
 
 def test_another_import_error_is_reported_and_ends_nothing(trained: Job) -> None:

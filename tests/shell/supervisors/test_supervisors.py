@@ -21,9 +21,9 @@ platforms.PLATFORMS["cpu"] = replace(platforms.PLATFORMS["cpu"], use_command=("e
 
 def wait_until_nothing_is_left(job: Job, timeout_s: float = 10.0) -> None:
     end = time.monotonic() + timeout_s
-    while job.left() and time.monotonic() < end:
+    while job.leftovers() and time.monotonic() < end:
         time.sleep(0.1)
-    assert job.left() == []
+    assert job.leftovers() == []
 
 
 def test_a_job_writes_its_result_events_and_metrics(job: Job) -> None:

@@ -14,7 +14,7 @@ VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "Arch": "amd64"}
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """A request to a server with ``images`` (name or ID to its description) and ``asked``, the requests so far."""
+    """A request to a server with ``images`` (name or ID to its description) and ``requests``, the requests so far."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
@@ -28,7 +28,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         parts = urlsplit(re.sub(r"^/v[\d.]+", "", self.path))  # docker-py names a version of the API
         server: Any = self.server
-        server.asked.append(f"{self.command} {parts.path}")
+        server.requests.append(f"{self.command} {parts.path}")
         status, answer = self._answer(server.images, parts.path, parse_qs(parts.query))
         content = json.dumps(answer).encode() if answer is not None else b""
         self.send_response(status)
@@ -60,7 +60,7 @@ class OnSocket(socketserver.ThreadingUnixStreamServer):
 
     def __init__(self, path: str, images: dict[str, dict[str, Any]]) -> None:
         super().__init__(path, Answers)
-        self.images, self.asked = images, list[str]()
+        self.images, self.requests = images, list[str]()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, _ = super().get_request()
@@ -72,4 +72,4 @@ class OnTcp(http.server.ThreadingHTTPServer):
 
     def __init__(self, images: dict[str, dict[str, Any]]) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
-        self.images, self.asked = images, list[str]()
+        self.images, self.requests = images, list[str]()

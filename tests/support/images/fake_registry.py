@@ -24,8 +24,8 @@ class FakeRegistry(http.server.ThreadingHTTPServer):
     """Manifests by tag or digest with their media types, blobs by digest, and the requests that were answered.
 
     ``challenge`` replaces its own challenge. ``elsewhere`` is a registry to which it redirects requests, ``uploads``
-    one that gets the blobs. ``heard`` has every login that it received, with the path. With a ``certificate`` (PEM with
-    its key) it speaks TLS.
+    one that gets the blobs. ``authorizations`` has every login that it received, with the path. With a
+    ``certificate`` (PEM with its key) it speaks TLS.
     """
 
     def __init__(self, login: str = "", address: str = "127.0.0.1", certificate: Path | None = None) -> None:
@@ -41,10 +41,10 @@ class FakeRegistry(http.server.ThreadingHTTPServer):
         self.elsewhere = ""
         self.uploads = ""
         self.padding = b""
-        self.heard: list[str] = []
+        self.authorizations: list[str] = []
         self.manifests: dict[str, tuple[str, bytes]] = {}
         self.blobs: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     @property
     def host(self) -> str:
@@ -95,7 +95,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         server = self.server
         if "Authorization" in self.headers:
-            server.heard.append(f"{self.path.partition('?')[0]} {self.headers['Authorization']}")
+            server.authorizations.append(f"{self.path.partition('?')[0]} {self.headers['Authorization']}")
         if self.path.startswith("/token"):
             granted = self.headers.get("Authorization") == f"Basic {PAIR}"
             return self.answer(200 if granted else 401, TOKEN + server.padding)
@@ -103,7 +103,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return None
         if self.path == "/v2/":
             return self.answer(200, b"{}")
-        server.asked.append(f"{self.command} {self.path.split('/')[-2]}")
+        server.requests.append(f"{self.command} {self.path.split('/')[-2]}")
         if server.elsewhere and self.command in ("GET", "HEAD"):
             return self.answer(307, Location=f"{server.elsewhere}{self.path}")
         return self.kept(body, self.path.rpartition("/")[2])

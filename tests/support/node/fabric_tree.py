@@ -33,7 +33,7 @@ class Tree:
     root: Path
     at: str = ""
     addresses: dict[str, str] = field(default_factory=dict)
-    wanted: dict[str, str] = field(default_factory=dict)
+    expected: dict[str, str] = field(default_factory=dict)
 
     def unpack(self, recorded: Path) -> Tree:
         for line in recorded.read_text().splitlines():
@@ -96,7 +96,7 @@ class Tree:
         self.at = address
 
     def _want(self, name: str, value: str = "") -> None:
-        self.wanted[name] = value
+        self.expected[name] = value
 
     def _device(self, path: str) -> Path:
         device = self.root / "sys/devices" / path

@@ -127,7 +127,7 @@ class Job:
         verdict = self.verdict(0)
         return {**verdict, "code": int(verdict["code"]), "phases": {name: float(seconds) for name, seconds in phases}}
 
-    def left(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         """Return the running processes of this job; zombies are not included."""
         found = []
         for environ in Path("/proc").glob("[0-9]*/environ"):

@@ -70,20 +70,20 @@ class Machine:
         for name in REAL:
             (self.bin / name).symlink_to(str(shutil.which(name)))
         for name, body in FAKES.items():
-            self.has(name, body)
+            self.add_program(name, body)
         for name in TOOLS:
-            self.has(name, "exit 0")
-        self.has("docker", docker("20.10.24", buildx=False))
+            self.add_program(name, "exit 0")
+        self.add_program("docker", docker("20.10.24", buildx=False))
         self.engine_answers()
 
-    def has(self, name: str, body: str, folder: Path | None = None) -> Path:
+    def add_program(self, name: str, body: str, folder: Path | None = None) -> Path:
         path = (folder or self.bin) / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"#!/bin/bash\n{body}\n")
         path.chmod(0o755)
         return path
 
-    def lacks(self, *names: str) -> None:
+    def remove_programs(self, *names: str) -> None:
         for name in names:
             (self.bin / name).unlink()
 
@@ -108,7 +108,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
         )
 
-    def did(self, word: str) -> list[str]:
+    def calls(self, word: str) -> list[str]:
         """Return the logged calls that start with ``word``."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(word)]

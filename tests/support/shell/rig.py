@@ -94,7 +94,7 @@ class Rig:
     def launch(self, *arguments: str, script: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
         return self.run("bash", str(script or CHECKOUT / "slurm" / "launch.sh"), *arguments, **changes)
 
-    def of_the_step(self, node_id: int = 0, /, **changes: str) -> dict[str, str]:
+    def step_environment(self, node_id: int = 0, /, **changes: str) -> dict[str, str]:
         """Return the environment of node.sh: that of launch.sh, then that of the task."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
         own = {
@@ -123,10 +123,10 @@ class Rig:
         return {**self.environment, **own, **changes}
 
     def node(self, node_id: int = 0, **changes: str) -> subprocess.CompletedProcess[str]:
-        return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.of_the_step(node_id, **changes))
+        return self.run("bash", str(CHECKOUT / "slurm" / "node.sh"), **self.step_environment(node_id, **changes))
 
     def start_node(self, **changes: str) -> subprocess.Popen[str]:
-        environment = self.of_the_step(**changes)
+        environment = self.step_environment(**changes)
         return subprocess.Popen(
             ["bash", f"{environment['VERLJOB_HOME']}/slurm/node.sh"], env=environment, cwd=self.work,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -163,6 +163,6 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
-def left(rig: Rig) -> list[str]:
+def leftovers(rig: Rig) -> list[str]:
     """List the files that are left in the node-local folder and in the folder of port locks."""
     return [path.name for path in rig.root.glob("[lp]o*/*") if path.name != "guard"]

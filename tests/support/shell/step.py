@@ -20,8 +20,8 @@ def ended(code: int, *, origin: str = "self", cause: str = "x") -> str:
     return f"code={code} origin={origin} stage=train host=n1 cause={cause} fix="
 
 
-WELL = leaves((0, ended(0)), (1, ended(0)))
+SUCCESS = leaves((0, ended(0)), (1, ended(0)))
 
 
-def last(done: subprocess.CompletedProcess[str]) -> str:
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout.strip().splitlines()[-1]

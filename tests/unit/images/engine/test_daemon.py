@@ -72,7 +72,7 @@ def test_facts_of_the_daemon_are_queried_once(server: Any) -> None:
         assert (daemon.daemon_version()["Version"], daemon.architecture()) == ("20.10.24", "amd64")
         assert daemon.data_root() == Path("/var/lib/docker")
 
-    assert server.asked.count("GET /info") == 1
+    assert server.requests.count("GET /info") == 1
 
 
 def test_an_error_of_the_daemon_is_reported(server: Any) -> None:

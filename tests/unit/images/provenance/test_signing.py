@@ -57,10 +57,10 @@ def test_signing_again_sends_nothing(
     server: FakeRegistry, repository: Repository, subject: Manifest, pair: tuple[Path, Path]
 ) -> None:
     signing.sign(repository, subject, pair[0], STATED)
-    server.asked.clear()
+    server.requests.clear()
     signing.sign(repository, subject, pair[0], STATED)
 
-    assert [each for each in server.asked if not each.startswith(("GET", "HEAD"))] == []
+    assert [each for each in server.requests if not each.startswith(("GET", "HEAD"))] == []
 
 
 def test_password_of_a_key_is_read_from_the_environment(
@@ -194,10 +194,10 @@ def test_key_of_cosign_signs_through_cosign_and_only_once(
     (cosign / "help").write_text(help_text)
 
     signing.sign(repository, subject, cosign / "cosign.key", STATED)
-    server.asked.clear()
+    server.requests.clear()
     signing.sign(repository, subject, cosign / "cosign.key", STATED)
 
-    assert [each for each in server.asked if not each.startswith(("GET", "HEAD"))] == []
+    assert [each for each in server.requests if not each.startswith(("GET", "HEAD"))] == []
     assert signing.check(repository, subject, cosign / "key.pub", STATED).startswith("signed by the owner of")
     (argv,) = [line.split() for line in (cosign / "calls").read_text().splitlines() if line.startswith("sign-blob")]
     assert argv[:-1] == ["sign-blob", "--yes", "--tlog-upload=false", *flags, "--key", str(cosign / "cosign.key")]

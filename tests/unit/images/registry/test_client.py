@@ -42,10 +42,10 @@ def test_registry_url_follows_the_engine_settings(name: str, url: str) -> None:
 def test_attachment_is_returned_and_attaching_again_sends_nothing(server: FakeRegistry, repository: Repository) -> None:
     subject = referrers.find_image(repository, "1")
     referrers.attach(repository, subject, SBOM, b"{1}")
-    server.asked.clear()
+    server.requests.clear()
     kept = referrers.attach(repository, subject, SBOM, b"{1}")
 
-    assert [each for each in server.asked if not each.startswith(("GET", "HEAD"))] == []
+    assert [each for each in server.requests if not each.startswith(("GET", "HEAD"))] == []
     assert referrers.fetch(repository, subject, SBOM) == b"{1}"
     assert server.manifests[f"{subject.digest.replace(':', '-')}.sbom"] == (OCI_MANIFEST, kept.content)
     assert kept.parsed["subject"]["digest"] == subject.digest
@@ -187,8 +187,8 @@ def test_token_service_over_https_on_another_host_gets_the_login(secure: Callabl
     registry.challenge = f'Bearer realm="{tokens.url}/token",service="fake",scope="repository:x:pull"'
 
     assert fetch_digest(registry).startswith("sha256:")
-    assert tokens.heard == [f"/token Basic {PAIR}"]
-    assert set(registry.heard) == {"/v2/x/manifests/1 Bearer let-in"}
+    assert tokens.authorizations == [f"/token Basic {PAIR}"]
+    assert set(registry.authorizations) == {"/v2/x/manifests/1 Bearer let-in"}
 
 
 def test_token_service_over_http_gets_no_login_for_a_registry_over_https(secure: Callable[..., FakeRegistry]) -> None:
@@ -198,7 +198,7 @@ def test_token_service_over_http_gets_no_login_for_a_registry_over_https(secure:
         with pytest.raises(RegistryFailed, match=rf"'{thief.url}/token' .*, which is not an https URL; no login"):
             fetch_digest(registry)
 
-        assert thief.heard == registry.heard == []
+        assert thief.authorizations == registry.authorizations == []
 
 
 def test_registry_over_http_may_name_only_its_own_host_as_token_service(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_registry_over_http_may_name_only_its_own_host_as_token_service(tmp_path
         with pytest.raises(RegistryFailed, match="no login was sent"):
             fetch_digest(registry)
 
-        assert thief.heard == []
+        assert thief.authorizations == []
 
 
 @pytest.mark.parametrize("kind", ["basic", "bearer"])
@@ -217,11 +217,11 @@ def test_storage_behind_a_redirect_gets_no_login(secure: Callable[..., FakeRegis
     registry.elsewhere = storage.url
     with pytest.raises(RegistryFailed, match=f"GET {storage.url}/v2/x/manifests/1: 401 who are you[?]$"):
         fetch_digest(registry)
-    assert storage.heard == []
+    assert storage.authorizations == []
 
     storage.login = ""
     assert fetch_digest(registry).startswith("sha256:")
-    assert storage.heard == []
+    assert storage.authorizations == []
 
 
 @pytest.mark.parametrize("demanded", ["", "basic", "bearer"])
@@ -236,7 +236,7 @@ def test_upload_to_another_host_sends_no_login(secure: Callable[..., FakeRegistr
         else:
             repository.put_blob(b"{1}", "text/plain")
 
-    assert storage.heard == []
+    assert storage.authorizations == []
     assert list(storage.blobs.values()) == ([] if demanded else [b"{1}"])
 
 
@@ -248,7 +248,7 @@ def test_redirect_from_https_to_http_is_refused(secure: Callable[..., FakeRegist
         with pytest.raises(RegistryFailed, match=f"uses https and points to {plain.url}/v2/x/manifests/1"):
             fetch_digest(registry)
 
-        assert plain.asked == []
+        assert plain.requests == []
 
 
 @pytest.mark.parametrize(
@@ -300,4 +300,4 @@ def test_no_login_is_read_from_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyP
             repository.session.trust_env = True
             referrers.find_image(repository, "1")
 
-        assert server.heard == []
+        assert server.authorizations == []

@@ -141,11 +141,11 @@ def test_all_registries_have_the_image_before_any_tag_moves(
 def test_second_push_sends_nothing(make_push: Callable[..., push.Push], registries: list[FakeRegistry]) -> None:
     for _ in range(2):
         for each in registries:
-            each.asked.clear()
+            each.requests.clear()
         pushed = make_push("1", "latest")
         pushed.tag(pushed.upload())
 
-    assert {each.split()[0] for registry in registries for each in registry.asked} == {"GET"}
+    assert {each.split()[0] for registry in registries for each in registry.requests} == {"GET"}
 
 
 def test_release_tag_does_not_move_and_nothing_is_sent(

@@ -132,13 +132,3 @@ def test_a_job_without_files_is_reported(tmp_path: Path) -> None:
 def test_a_path_without_logs_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NothingToExplain, match="No log in"):
         explain.explain(str(tmp_path), folder=tmp_path)
-
-
-def test_a_page_without_marks_is_not_changed(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n")
-
-    with pytest.raises(NothingToExplain, match="between which"):
-        explain.write_page(page)
-
-    assert page.read_text() == "# Page\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -458,13 +457,3 @@ def test_last_line_matches_the_format_of_launch_sh() -> None:
         'local text="verdict: ${VERDICT[code]} (${VERDICT[stage]} on ${VERDICT[host]}): ${VERDICT[cause]}"' in library
     )
     assert outcome._LAST_LINE.search("verdict: 76 (cluster on n2): it was lost — see there".encode())
-
-
-def test_docs_page_matches_the_rules() -> None:
-    from verl_node.explain import page
-
-    text = (CHECKOUT / "docs" / "troubleshooting.md").read_text()
-    found = re.search(r"<!-- rules: begin -->\n(.*)\n<!-- rules: end -->", text, re.DOTALL)
-
-    assert found
-    assert found[1] == page.page()  # to update: ./run dev.troubleshooting

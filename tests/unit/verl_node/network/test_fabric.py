@@ -28,8 +28,8 @@ def unpacked(name: str, folder: Path) -> Tree:
 def test_recorded_node_gets_the_expected_settings(recorded: Path, tmp_path: Path) -> None:
     tree = Tree(tmp_path).unpack(recorded)
 
-    assert {choice.name: choice.value for choice in discovered(tree).choices} == tree.wanted
-    assert set(tree.wanted) == set(fabric.NAMES)
+    assert {choice.name: choice.value for choice in discovered(tree).choices} == tree.expected
+    assert set(tree.expected) == set(fabric.NAMES)
 
 
 def test_at_least_twelve_recorded_nodes_exist() -> None:

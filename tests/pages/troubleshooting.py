@@ -1,15 +1,18 @@
-"""`python3 -m verl_node.explain.page`: prints the generated part of docs/troubleshooting.md."""
+"""The part of docs/troubleshooting.md that is generated from the rules."""
 
 from __future__ import annotations
 
 import re
-import sys
 from itertools import groupby
 
 from verl_node.explain import rules, stack_parts
 from verl_node.explain.rules import Class, Rule
 from verl_node.explain.stack_parts import StackPart
 
+from tests.pages import fill
+from tests.support.paths import CHECKOUT
+
+PAGE = CHECKOUT / "docs" / "troubleshooting.md"
 _SHOWN = 160
 _LEVELS = {
     "cause": "",
@@ -41,7 +44,12 @@ _CLASSES = (
 _CLASSES_HEAD = ("| class | means | elsewhere |", "|---|---|---|")
 
 
-def page() -> str:
+def updated(page: str) -> str:
+    """Return the page with its rules generated again."""
+    return fill(page, "rules", rules_text() + "\n")
+
+
+def rules_text() -> str:
     """Return the classes, the rules of each class, and the parts for failures without a rule."""
     classes = rules.load_classes()
     headings = {each.name: each.heading for each in classes}
@@ -77,7 +85,3 @@ def _link(reference: str) -> str:
         return f"[{reference[5:-3]}]({reference[5:]})"
     found = re.match(r"https://github\.com/[\w.-]+/([\w.-]+)/(?:issues|pull)/(\d+)", reference)
     return f"[{found[1]}#{found[2]}]({reference})" if found else f"<{reference}>"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page() + "\n")

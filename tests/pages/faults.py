@@ -1,22 +1,19 @@
-"""`python -m tests.faults.table`: writes the matrix and its measured times into docs/faults.md, between markers."""
+"""The tables of docs/faults.md: the matrix and its measured times."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.outages import OUTAGES, Outage
+from tests.pages import fill
 from tests.support.paths import CHECKOUT
 
 PAGE = CHECKOUT / "docs" / "faults.md"
-BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
-SEEN = Path(__file__).with_name("seen.txt")
+SEEN = CHECKOUT / "tests" / "faults" / "seen.txt"
 """Output of `invoke dev.chaos` for each runtime."""
 RUNTIMES = ("docker", "podman", "bare")
-SEEN_BEGIN, SEEN_END = "<!-- seen: begin -->\n", "<!-- seen: end -->\n"
-OUTAGES_BEGIN, OUTAGES_END = "<!-- outages: begin -->\n", "<!-- outages: end -->\n"
 
 
 def markdown(kinds: Iterable[Kind]) -> str:
@@ -71,17 +68,9 @@ def seen(measured: Mapping[tuple[str, str], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def written(page: str) -> str:
+def updated(page: str) -> str:
     """Return the page with current tables."""
-    page = _between(page, BEGIN, END, markdown(KINDS))
-    page = _between(page, SEEN_BEGIN, SEEN_END, seen(rows(SEEN.read_text())))
-    return _between(page, OUTAGES_BEGIN, OUTAGES_END, survived(OUTAGES))
-
-
-def _between(page: str, begin: str, end: str, text: str) -> str:
-    before, _, rest = page.partition(begin)
-    return before + begin + text + end + rest.partition(end)[2]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    tables = {"faults": markdown(KINDS), "seen": seen(rows(SEEN.read_text())), "outages": survived(OUTAGES)}
+    for name, table in tables.items():
+        page = fill(page, name, table)
+    return page

@@ -1,0 +1,13 @@
+"""The generated parts of docs/: checks, rules and faults, each between its two markers."""
+
+from __future__ import annotations
+
+
+def fill(page: str, name: str, text: str) -> str:
+    """Return the page with ``text``, lines that end, between the markers of ``name``; raise ValueError without them."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    before, _, rest = page.partition(begin)
+    _, marker, after = rest.partition(end)
+    if not marker:
+        raise ValueError(f"no markers for {name}: add a line {begin.strip()} and, below it, {end.strip()}")
+    return "".join([before, begin, text, end, after])

@@ -1,0 +1,21 @@
+"""The generated parts of docs/ are up to date."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from tests.pages import checks, faults, fill, troubleshooting
+
+
+@pytest.mark.parametrize("module", [checks, faults, troubleshooting], ids=lambda module: module.PAGE.name)
+def test_page_matches_its_source(module: ModuleType) -> None:
+    page = module.PAGE.read_text()
+
+    assert page == module.updated(page), "run `./run dev.pages`"
+
+
+def test_a_page_without_markers_is_reported() -> None:
+    with pytest.raises(ValueError, match="no markers for rules: add a line <!-- rules: begin -->"):
+        fill("# Page\n<!-- rules: begin -->\n", "rules", "text\n")
