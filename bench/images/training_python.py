@@ -68,13 +68,16 @@ def main() -> None:
 
 def environment(release: str) -> Path:
     """Return the Python of a release's environment; make it if it is missing."""
+    from tests.support.node import oldest_python  # not in the environment itself
+
     folder = ENVIRONMENTS / release
     python = folder / "bin" / "python"
     if (folder / "complete").exists():
         return python
     uv = [sys.executable, "-m", "uv"]
-    install = [*uv, "pip", "install", "--quiet", "--python", str(python)]
-    subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", "3.9", str(folder)], check=True)
+    install = [*uv, "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
+    base = oldest_python.interpreter() or sys.exit("this machine has no Python 3.9")
+    subprocess.run([base, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
     subprocess.run([*install, "--no-deps", f"vllm=={VLLM}"], check=True)
     site = folder / "lib" / "python3.9" / "site-packages"
     (site / "flash_attn").mkdir()
