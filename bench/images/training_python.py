@@ -30,7 +30,7 @@ from typing import Any, get_type_hints
 ENVIRONMENTS = Path(__file__).parents[2] / ".build" / "training-python3.9"
 RELEASES = ("0.4.0", "0.4.1")
 VLLM = "0.6.3"
-PACKAGES = ["torch==2.5.1", "ray[default]==2.44.1", "transformers==4.46.3", "tensordict==0.6.2", "numpy<2", "setuptools<81"]
+PACKAGES = ["torch==2.5.1", "ray[default]==2.44.1", "transformers==4.46.3", "tensordict==0.6.2", "numpy<2", "cachetools==6.2.6", "setuptools<81"]
 FLASH_ATTN = "index_first_axis = pad_input = rearrange = unpad_input = None\n"
 # What verl.trainer.main_ppo imports for FSDP with vLLM 0.6.3, on the driver and in the workers.
 ENTRIES = [
@@ -116,8 +116,8 @@ def examine() -> None:
     others = [each.name for each in pkgutil.walk_packages([str(folder)], "verl.", onerror=lambda _: None)]
     failures = {name: failure for name in others if name not in sys.modules and (failure := failure_of(name))}
     print(f"imports: {len(others) - len(failures)} of all {len(others)} modules; the others:")
-    for failure, count in Counter(failures.values()).most_common():
-        print(f"  {count} x {failure}")
+    for failure in dict.fromkeys(failures.values()):
+        print(f"  {failure}: {' '.join(name for name, each in failures.items() if each == failure)}")
     print("annotations of all modules that raise:", report(sorted(set(others) & set(sys.modules))))
     for title, call in (("actor", run_actor), ("critic", run_critic)):
         try:
