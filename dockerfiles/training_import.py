@@ -1,4 +1,4 @@
-"""Imports what a training imports, and asks vLLM and verl how they would run on ROCm. guard.py calls it at a build's end.
+"""Imports what a training imports, and reports how vLLM and verl would run on ROCm; guard.py uses it.
 
 A build has no GPU. An ImportError ends a training on every machine; another error may come from the GPU that is missing
 here, and is reported as not proved. The first deep check of a node (`doctor --deep`) repeats these imports on its GPUs.
@@ -19,7 +19,7 @@ STUBBED = Path("/opt/standin/cannot-import")
 DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 # NVIDIA's container toolkit mounts them from the host: no image has them.
 DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
-WITHOUT_GPU = (RuntimeError, AssertionError, OSError)  # raised by torch, triton, aiter and vLLM for a GPU that is missing
+WITHOUT_GPU = (RuntimeError, AssertionError, OSError)  # raised by torch, triton, aiter and vLLM
 VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
 
 

@@ -17,6 +17,7 @@ PINS = ROOT / "images" / "pins"
 LOCKS = PINS / "locks"  # one lock file per variant, Python and machine
 APT_PINS = PINS / "apt"
 VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
+VERL_PYTHON = VERL_METADATA / "python.json"  # code of verl's releases that a Python cannot run
 TORCH_PINS = PINS / "wheels.txt"
 BASE_DIGESTS = PINS / "bases.json"
 
