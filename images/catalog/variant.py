@@ -17,7 +17,7 @@ MOVING = ("latest", "nightly", "stable")  # last word of a tag that its maker se
 
 @dataclass(frozen=True)
 class State:
-    """Who saw this pair of base and verl train: this project, others, or nobody yet.
+    """Evidence that this pair of base and verl trains: a run of this project, one of others, or only a reason.
 
     Raises CatalogError if the evidence that ``kind`` needs is missing.
     """
@@ -93,6 +93,7 @@ class Variant:
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     replaces: Mapping[str, Replacement] = field(default_factory=dict)
     repairs: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     advice: str = ""
     tolerates: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
