@@ -18,6 +18,7 @@ APT_PINS = PINS / "apt"
 VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
 TORCH_PINS = PINS / "wheels.txt"
 BASE_DIGESTS = PINS / "bases.json"
+BASES = PINS / "bases"  # descriptions of base images
 
 BUILD = ROOT / ".build"
 ATTESTATIONS = BUILD / "attestations"
