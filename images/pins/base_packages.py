@@ -64,6 +64,7 @@ class Base:
     below: str = ""  # description whose steps come first
     environment: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # local version labels of packages from another index
+    uploaded_again: Sequence[str] = ()  # packages whose files in the index are newer than the base
     unknown: Sequence[str] = ()  # parts of the base that no source at hand describes
 
     @property
@@ -183,9 +184,12 @@ def _resolve(base: Base, wanted: Sequence[str], versions: Mapping[str, str], fla
         paths = {name: Path(folder) / f"{name}.txt" for name in texts}
         for name, lines in texts.items():
             paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
-        target = ["--python-version", base.python, "--python-platform", base.platform, "--exclude-newer", base.date]
-        form = ["--no-annotate", "--no-header", "--quiet", "--output-file", str(paths["out"])]
-        run([locks.find_uv(), "pip", "compile", str(paths["in"]), "--override", str(paths["overrides"]), *target, *form, *flags])
+        # uv would query every Python of this machine for one of that version, which it does not need.
+        target = ["--python", sys.executable, "--python-version", base.python, "--python-platform", base.platform]
+        files = [str(paths["in"]), "--override", str(paths["overrides"]), "--output-file", str(paths["out"])]
+        form = ["--no-annotate", "--no-header", "--quiet", "--exclude-newer", base.date]
+        form += [flag for name in base.uploaded_again for flag in ("--exclude-newer-package", f"{name}=false")]
+        run([locks.find_uv(), "pip", "compile", *files, *target, *form, *flags])
         lines = paths["out"].read_text(encoding="utf-8").split()
     return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
 

@@ -103,7 +103,8 @@ def resolve(
         for name, lines in files.items():
             paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
         limits = ["--constraint", str(paths["constraints"]), "--override", str(paths["overrides"])]
-        target = ["--python-version", given["python"], "--python-platform", given["platform"]]
+        # uv would query every Python of this machine for one of that version, which it does not need.
+        target = ["--python", sys.executable, "--python-version", given["python"], "--python-platform", given["platform"]]
         form = ["--format", "pylock.toml", "--no-annotate", "--no-header", "--quiet"]
         text = run([uv, "pip", "compile", str(paths["in"]), *limits, *target, *form, *flags])
     return list(tomllib.loads(text).get("packages", []))
