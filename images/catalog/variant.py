@@ -17,7 +17,7 @@ MOVING = ("latest", "nightly", "stable")  # last word of a tag that its maker se
 
 @dataclass(frozen=True)
 class State:
-    """Who saw this pair of base and verl train: this project, others, or nobody yet.
+    """Evidence that this pair of base and verl trains: a run of this project, one of others, or only a reason.
 
     Raises CatalogError if the evidence that ``kind`` needs is missing.
     """
