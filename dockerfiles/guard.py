@@ -214,7 +214,7 @@ def verify(
     wrong += [failure for module in training if (failure := import_failure(module, strict=False))]
     if mode and not training_import.stubbed("verl") and (found := training_import.vllm_mode()) != mode:
         wrong.append(
-            f"verl's vllm_mode is {found or 'not known'} instead of {mode}: check ROCM_PATH and vLLM's version"
+            f"verl's vllm_mode is {found or 'not known'}, not {mode}: check ROCM_PATH and vLLM's version"
         )
     if wrong:
         sys.exit("guard: this image is not as expected:\n  " + "\n  ".join(wrong))

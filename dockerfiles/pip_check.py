@@ -42,7 +42,7 @@ class Conflict(NamedTuple):
         `a 1.0 has requirement b>=2, but you have b 1.0.` and `a 1.0 requires b, which is not installed.`
         """
         found = _COMPLAINT.match(line)
-        return cls(canonical(found[1]), found[2], found[3] or found[4], line) if found else None
+        return cls(canonical(found[1]), found[2], found[3] or canonical(found[4]), line) if found else None
 
     @property
     def required(self) -> str:

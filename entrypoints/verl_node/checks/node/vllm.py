@@ -19,8 +19,8 @@ from verl_node.settings.settings import Settings
 LIMIT_S = 160.0  # of a deep run's 180; most of it is imports, and the start of NCCL over several GPUs
 _MARGIN_S = 10.0
 LOG = "vllm.log"
-# vllm/device_allocator/cumem.py reads this variable alone. Until 0.20.0 it asserts; later it turns the setting off for its
-# pool. Read in PyPI's wheels of 0.8.5 to 0.32.0.
+# vllm/device_allocator/cumem.py reads this variable alone: until 0.20.0 it asserts, later it turns the setting off for
+# its pool (PyPI's wheels of 0.8.5 to 0.32.0).
 _ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 _TURNS_IT_OFF = (0, 20, 1)
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
