@@ -7,10 +7,13 @@ own with RTLD_LOCAL, else torch.cuda.device_count() is 0 (AMD-Ecosystem/verl doc
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+
+import guard
 
 GLOBAL, LOCAL = "rtld_global: bool = True", "rtld_global: bool = False"
 
@@ -19,22 +22,22 @@ def folder(package: str) -> Path:
     """Return the folder of an installed package; exit with a message if it is missing."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        sys.exit(f"amdsmi: this base has no {package}: it is not TheRock's ROCm. Leave amdsmi.py out of its `repairs`.")
+        sys.exit(f"amd_smi: this base has no {package}: it is not TheRock's ROCm. Leave amd_smi.py out of its `repairs`.")
     return Path(spec.origin).parent
 
 
 def install() -> None:
-    """Install amdsmi, without an index: the base's setuptools builds it."""
+    """Build amdsmi with the guard's build tools, and install it, unless the base has it."""
     if find_spec("amdsmi") is not None:
-        sys.stdout.write("amdsmi: the base has it\n")
+        guard.say("the base has amdsmi")
         return
     source = folder("_rocm_sdk_core") / "share" / "amd_smi"
     if not (source / "amdsmi").is_dir():
-        sys.exit(f"amdsmi: {source} has no Python package amdsmi; look for the place where this ROCm has it")
-    flags = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile", "--no-cache-dir"]
-    done = subprocess.run([sys.executable, "-m", "pip", "install", *flags, str(source)], check=False)
-    if done.returncode:
-        sys.exit(f"amdsmi: pip could not install {source} (exit code {done.returncode})")
+        sys.exit(f"amd_smi: {source} has no Python package amdsmi; find where this ROCm has it")
+    with tempfile.TemporaryDirectory() as copied, guard.build_tools() as tools:  # setuptools writes beside the sources
+        shutil.copytree(source, f"{copied}/amd_smi")
+        flags = ["--no-deps", "--no-build-isolation", "--use-pep517", "--no-compile", "--no-cache-dir"]
+        guard.pip(["install", "--no-index", *flags, f"{copied}/amd_smi"], tools)
 
 
 def load_locally() -> None:
@@ -44,7 +47,7 @@ def load_locally() -> None:
     if GLOBAL in text:
         module.write_text(text.replace(GLOBAL, LOCAL), encoding="utf-8")
     elif LOCAL not in text:
-        sys.exit(f"amdsmi: {module} has no `{GLOBAL}`: check how this rocm_sdk loads its libraries")
+        sys.exit(f"amd_smi: {module} has no `{GLOBAL}`: check how this rocm_sdk loads its libraries")
 
 
 if __name__ == "__main__":
