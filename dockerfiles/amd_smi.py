@@ -1,8 +1,9 @@
 """Installs amdsmi from the sources that TheRock's ROCm has on disk, and keeps torch's count of GPUs right.
 
-ROCm as Python packages (rocm-sdk, as in docker.io/rocm/primus) has AMD SMI's library, but not its Python package, without
-which Ray counts no GPU. With amdsmi a process has two copies of that library; they only stay apart if rocm_sdk loads its
-own with RTLD_LOCAL, else torch.cuda.device_count() is 0 (AMD-Ecosystem/verl docker/rocm/Dockerfile.rocm at 0.9.0.amd0).
+ROCm as Python packages (rocm-sdk, as in docker.io/rocm/primus) has AMD SMI's library, but not its Python package,
+without which Ray counts no GPU. With amdsmi a process has two copies of that library; they only stay apart if rocm_sdk
+loads its own with RTLD_LOCAL, else torch.cuda.device_count() is 0 (AMD-Ecosystem/verl docker/rocm/Dockerfile.rocm at
+release/0.9.0.amd0).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def folder(package: str) -> Path:
     """Return the folder of an installed package; exit with a message if it is missing."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        sys.exit(f"amd_smi: this base has no {package}: it is not TheRock's ROCm. Leave amd_smi.py out of its `repairs`.")
+        sys.exit(
+            f"amd_smi: this base has no {package}: it is not TheRock's ROCm. Leave amd_smi.py out of its `repairs`."
+        )
     return Path(spec.origin).parent
 
 

@@ -18,7 +18,9 @@ class UnknownVariant(ImageError, LookupError):
     """The catalog has no such variant or platform."""
 
     def __init__(self, name: str, known: Iterable[str], fix: str = "") -> None:
-        super().__init__(f"no image {name!r} in images/catalog.toml; it has: {', '.join(sorted(known))}{fix and '. '}{fix}")
+        super().__init__(
+            f"no image {name!r} in images/catalog.toml; it has: {', '.join(sorted(known))}{fix and '. '}{fix}"
+        )
 
 
 class NotBuilt(ImageError, LookupError):

@@ -162,8 +162,8 @@ def _merge(first: Table, second: Table) -> dict[str, Any]:
     both = dict(first)
     for key, value in second.items():
         inner = both.get(key)
-        tables = isinstance(inner, Mapping) and isinstance(value, Mapping) and key != "state"
-        both[key] = _merge(inner, value) if tables else value
+        is_whole = key == "state" or not (isinstance(inner, Mapping) and isinstance(value, Mapping))
+        both[key] = value if is_whole else _merge(inner or {}, value)
     return both
 
 

@@ -8,7 +8,13 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
-STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh", "amd_smi.py")  # files of TEMPLATES that a Dockerfile runs
+STEPS = (
+    "guard.py",
+    "build-tools.txt",
+    "compile.py",
+    "apt.sh",
+    "amd_smi.py",
+)  # files of TEMPLATES that a Dockerfile runs
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 
