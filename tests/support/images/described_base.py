@@ -1,7 +1,7 @@
 """A base of metadata alone: the packages of a description as dist-info folders, on which the guard of a build runs.
 
-The guard's own calls of pip reach ``DescribedBase.pip``: it exchanges dist-info folders as pip would, and checks them for
-the base's Python. No package is installed and no process is started.
+The guard's own calls of pip reach ``DescribedBase.pip``: it exchanges dist-info folders as pip would, and checks them
+for the base's Python. No package is installed and no process is started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from images.pins.requirements import Distribution
 class DescribedBase:
     """Distributions in a site-packages folder, for a Python that this machine need not have."""
 
-    def __init__(self, folder: Path, packages: Mapping[str, Distribution], python: str, machine: str = "x86_64") -> None:
+    def __init__(
+        self, folder: Path, packages: Mapping[str, Distribution], python: str, machine: str = "x86_64"
+    ) -> None:
         self.site, self.python, self.machine = folder / "site-packages", python, machine
         self.packages: dict[str, Distribution] = {}
         for each in packages.values():
@@ -88,7 +90,9 @@ class DescribedBase:
 
 def replacement(name: str, version: str) -> Distribution:
     """Return a package that a build makes from source, with the Requires-Dist of that source."""
-    key = next(key for key in requirements.outside_index() if key.startswith((f"{name}=={version}+", f"{name}=={version} ")))
+    key = next(
+        key for key in requirements.outside_index() if key.startswith((f"{name}=={version}+", f"{name}=={version} "))
+    )
     return requirements.distribution(name, key.split("==")[1])
 
 
