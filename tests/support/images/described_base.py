@@ -69,16 +69,18 @@ class DescribedBase:
     def _info(self, each: Distribution) -> Path:
         return self.site / f"{each.name.replace('-', '_')}-{each.version}.dist-info"
 
+    def _light(self, each: Distribution) -> SimpleNamespace:
+        """What the guard reads of every distribution, without parsing the METADATA of hundreds again."""
+        return SimpleNamespace(
+            metadata={"Name": each.name}, version=each.version, locate_file=lambda path: self.site / path
+        )
+
     @contextmanager
     def running(self, guard: ModuleType, folder: Path) -> Iterator[None]:
         """Let the guard see and change these packages alone."""
-        context = metadata.DistributionFinder.Context
         finder = SimpleNamespace(
-            distributions=lambda: metadata.distributions(path=[str(self.site)]),
-            distribution=lambda name: next(
-                iter(metadata.MetadataPathFinder.find_distributions(context(name=name, path=[str(self.site)])))
-            ),
-            Distribution=metadata.Distribution,
+            distributions=lambda: [self._light(each) for each in self.packages.values()],
+            distribution=lambda name: metadata.PathDistribution(self._info(self.packages[name])),
         )
         with (
             mock.patch.object(guard, "FOLDER", folder),
