@@ -61,7 +61,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx942" \
-      verljob.state="reasoned: AMD trains in this image with verl's commit 0eb50ec4; verl 0.6.1 is that commit and 22 more" \
+      verljob.state="reasoned: AMD trains in this image with verl's commit 0eb50ec4; verl 0.6.1 is that commit and 22 more (https://rocm.docs.amd.com/projects/verl/en/docs-26.02/install/verl-install.html)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.52.1" \
@@ -69,7 +69,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="53a147cbae01"
+      verljob.template="31c0f202f853"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -75,9 +75,9 @@ def test_rollout_engine_selects_a_variant_of_the_platform() -> None:
     ("arguments", "message"),
     [
         ({"platform": "tpu"}, "it has: cpu, cuda, rocm"),
-        ({"variant": "rocm6.1"}, "it has: rocm6.2, "),
-        ({"variant": "rocm6.2-gfx942"}, "'rocm6.2-gfx942: the GPU architecture is a flag, --gpus gfx942'"),
-        ({"variant": "rocm6.2-gfx942-verl0.4.0"}, "it has: rocm6.2"),
+        ({"variant": "rocm6.1"}, "it has: rocm10, rocm6.2, rocm7.14"),
+        ({"variant": "rocm6.2-gfx942"}, "The GPU architecture is a flag: --variant rocm6.2 --gpus gfx942"),
+        ({"variant": "rocm7.0-gfx942-verl0.7.1"}, "rocm7.0-amd, "),
         ({"platform": "cpu", "variant": "h100"}, "it has: cpu, cpu-vllm"),
         ({"platform": "cpu", "rollout": "sglang"}, "cpu with hf, cpu with vllm"),
         ({}, "without --platform and --variant"),
@@ -104,7 +104,11 @@ def test_missing_key_is_named(tmp_path: Path) -> None:
         ('kind = "rocm"', 'kind = "rock"', r"families\.rocm6\.2 has kind 'rock'; known are: rocm, cuda, cpu"),
         ('verl = ["0.4.0"]', "verl = []", r"families\.rocm6\.2 has no verl"),
         ('verl = ["0.4.0"]', 'verl = ["0.4.7"]', r"verl 0\.4\.7, which has no table under releases"),
-        ("families.cpu.for.aarch64", "families.cpu.for.riscv64", r"families\.cpu\.for names releases or machines .*riscv64"),
+        (
+            "families.cpu.for.aarch64",
+            "families.cpu.for.riscv64",
+            r"families\.cpu\.for names releases or machines .*riscv64",
+        ),
         ('kind = "others"', 'kind = "hoped"', "state 'hoped' is not one of ran, others, reasoned"),
         ("[releases.", "[release.", "has no releases"),
         ("[defaults]", "[defaults", "catalog.toml: "),
@@ -178,7 +182,9 @@ def test_unknown_gpus_are_refused_with_the_list(arguments: dict[str, str], messa
 
 
 def test_no_rocm_image_has_ray_2_45_to_2_47() -> None:
-    assert not [each.name for each in CATALOG.of_platform("rocm") if each.installs["ray"][:4] in ("2.45", "2.46", "2.47")]
+    assert not [
+        each.name for each in CATALOG.of_platform("rocm") if each.installs["ray"][:4] in ("2.45", "2.46", "2.47")
+    ]
 
 
 def test_advice_of_a_default_names_a_variant() -> None:
