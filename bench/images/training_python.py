@@ -30,7 +30,7 @@ from typing import Any, get_type_hints
 ENVIRONMENTS = Path(__file__).parents[2] / ".build" / "training-python3.9"
 RELEASES = ("0.4.0", "0.4.1")
 VLLM = "0.6.3"
-PACKAGES = ["torch==2.5.1", "ray[default]==2.44.1", "transformers==4.46.3", "tensordict==0.6.2", "numpy<2", "cachetools==6.2.6", "setuptools<81"]
+PACKAGES = ["torch==2.5.1", "ray[default]==2.44.1", "transformers==4.46.3", "tensordict==0.6.2", "numpy<2", "cachetools==5.5.2", "setuptools<81"]
 FLASH_ATTN = "index_first_axis = pad_input = rearrange = unpad_input = None\n"
 # What verl.trainer.main_ppo imports for FSDP with vLLM 0.6.3, on the driver and in the workers.
 ENTRIES = [
