@@ -15,10 +15,12 @@ import pytest
 import requests
 import standin
 from docker import DockerClient
+from packaging.utils import canonicalize_name
 from pytest_docker.plugin import get_docker_services
 
 from images.builds import build
 from images.builds.site import Site
+from images.catalog import verl_releases
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.engine import base_image as debian
@@ -78,8 +80,11 @@ RAY_PACKAGES = [
 
 def small(variant: Variant, **added: str) -> Variant:
     """The variant with the packages of Ray and verl only, without verl's gigabyte of dependencies."""
-    installs = {"verl": variant.installs["verl"], "ray": variant.installs["ray"], **added}
-    return replace(variant, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
+    verl = variant.installs["verl"]
+    installs = {"verl": verl, "ray": variant.installs["ray"], **added}
+    required = [requirement.name for requirement in verl_releases.release(verl).requires_dist or []]
+    tolerates = [f"verl:{name}" for name in dict.fromkeys(map(canonicalize_name, required))]
+    return replace(variant, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=tolerates)
 
 
 def small_lock(variant: Variant, folder: Path, **added: str) -> Path:
