@@ -15,10 +15,12 @@ import pytest
 import requests
 import standin
 from docker import DockerClient
+from packaging.utils import canonicalize_name
 from pytest_docker.plugin import get_docker_services
 
 from images.builds import build
 from images.builds.site import Site
+from images.catalog import verl_releases
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.engine import base_image as debian
@@ -72,8 +74,10 @@ def small(variant: Variant, **added: str) -> Variant:
     """The variant with the packages of Ray and verl only, without verl's gigabyte of dependencies."""
     # lm-format-enforcer is what the replaced vLLM requires in another version than the base's.
     kept = {name: variant.installs[name] for name in ("verl", "ray", "lm-format-enforcer") if name in variant.installs}
-    installs = {**kept, **added}
-    return replace(variant, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
+    required = [requirement.name for requirement in verl_releases.release(kept["verl"]).requires_dist or []]
+    tolerates = [f"verl:{name}" for name in dict.fromkeys(map(canonicalize_name, required))]
+    imports = ["torch", "ray", "verl"]
+    return replace(variant, installs={**kept, **added}, extras={}, imports=imports, tolerates=tolerates)
 
 
 def small_lock(variant: Variant, folder: Path, **added: str) -> Path:
