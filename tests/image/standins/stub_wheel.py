@@ -10,7 +10,7 @@ from pathlib import Path
 def write(
     folder: Path, name: str, version: str, files: Mapping[str, str] | None = None, requires: Sequence[str] = ()
 ) -> Path:
-    """``<folder>/<name>-<version>-py3-none-any.whl`` with ``files``, which may be none; default a module of its name."""
+    """``<folder>/<name>-<version>-py3-none-any.whl`` with ``files`` (may be none; default: a module of its name)."""
     module = name.replace("-", "_")
     files = {f"{module}/__init__.py": f'__version__ = "{version}"\n'} if files is None else files
     info = f"{module}-{version}.dist-info"
