@@ -38,7 +38,7 @@ def lock_variant(_: Context, variant: str = "") -> None:
     """Resolve the dependencies of a variant's packages again after a pin changed; needs a package index."""
     catalog = Catalog.read()
     chosen = [locks.write(catalog.find(variant=variant))] if variant else locks.write_all(catalog)
-    print("\n".join(map(str, chosen)), flush=True)
+    print("\n".join(map(str, [*chosen, locks.update_requirements(catalog)])), flush=True)
 
 
 @task(name="pins", help={"check": "only read files", "update": "query indexes, registries and mirrors again"})
@@ -79,6 +79,7 @@ def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
     name="export",
     help={
         "format": "comma-separated: docker-archive, oci-archive, squashfs",
+        "gpus": "the --gpus of the build",
         "image": "a local image, default the variant's",
         "output": "folder, default .build/export/VARIANT",
     },
@@ -90,12 +91,13 @@ def export_image(
     platform: str = "",
     variant: str = "",
     rollout: str = "",
+    gpus: str = "",
     image: str = "",
     output: str = "",
 ) -> None:
     """Export an image to files, and print their names."""
     catalog = Catalog.read()
-    chosen, formats = catalog.find(platform, variant, rollout), export.parse_formats(format)
+    chosen, formats = catalog.find(platform, variant, rollout, gpus), export.parse_formats(format)
     folder = Path(output) if output else paths.EXPORTS / chosen.name
     for path in export.export(image or catalog.names(chosen)[0], formats, folder):
         print(str(path), flush=True)

@@ -39,11 +39,15 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name, version in BASE_PACKAGES.items()
     )
     (tmp_path / "resolved").write_text(RESOLVED + others)
+    versions = {"aiohttp": "3.14.5", "antlr4-python3-runtime": "4.9.3", **BASE_PACKAGES}
+    (tmp_path / "versions").write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
     script = tmp_path / "uv"
     script.write_text(
         "#!/bin/sh\n"
         f"n=$(ls {tmp_path} | grep -c '^call'); mkdir {tmp_path}/call$n; echo \"$*\" > {tmp_path}/call$n/argv\n"
         f"cp $3 $5 $7 {tmp_path}/call$n\n"
+        f'for last; do [ "$flag" != --output-file ] || {{ cp $last {tmp_path}/call$n/preferred.txt; '
+        f"cat {tmp_path}/versions > $last; exit; }}; flag=$last; done\n"
         f"cat {tmp_path}/resolved\n"
     )
     script.chmod(0o755)
@@ -108,7 +112,7 @@ def test_override_of_the_catalog_reaches_the_resolver(uv: Path, tmp_path: Path) 
 def test_only_variants_with_the_same_inputs_share_a_lock() -> None:
     variant = CATALOG.variants["rocm6.2"]
 
-    assert locks.path(CATALOG.variants["rocm6.2-gfx942"]) == locks.path(variant)
+    assert locks.path(CATALOG.variants["rocm6.2"].for_gpus(["gfx942"])) == locks.path(variant)
     for changed in (
         replace(variant, python="3.10"),
         replace(variant, machine="aarch64"),
@@ -124,7 +128,8 @@ def test_write_all_resolves_each_lock_once_and_removes_stale_ones(uv: Path, tmp_
     folder = tmp_path / "locks"
     folder.mkdir()
     (folder / "old.txt").touch()
-    catalog = Catalog({name: CATALOG.variants[name] for name in ("rocm6.2", "rocm6.2-gfx942")}, {})
+    one = CATALOG.variants["rocm6.2"]
+    catalog = Catalog({"rocm6.2": one, "same": replace(one, rollout="sglang", compiled_for=["gfx942"])}, {})
 
     written = locks.write_all(catalog, folder)
 

@@ -11,9 +11,19 @@ from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
 from verl_node.training import recipe, releases
 
+from images.catalog import docs_tables
+from images.catalog.catalog import Catalog
 from tests.support.paths import RECIPES
 
-SUPPORTED = ("0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
+# Release, rollout engine and own overrides of the images for which docs/tags.md says that the recipes run.
+IN_IMAGES = sorted(
+    {
+        (variant.installs["verl"], variant.rollout, tuple(f"{key}={value}" for key, value in variant.overrides.items()))
+        for variant in Catalog.read().variants.values()
+        if docs_tables.recipes(variant).startswith("yes")
+    }
+)
+SUPPORTED = ("0.4.0", "0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 
 
 def train(name: str, *overrides: str, verl: str = "0.9.1", **more: Any) -> recipe.Training:
@@ -47,6 +57,53 @@ def test_gpu_recipes_compose_with_every_release(name: str, release: str, verl_co
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
+@pytest.mark.parametrize(("verl", "rollout", "own"), IN_IMAGES)
+def test_gpu_recipes_compose_for_every_image_that_the_docs_say_runs_them(
+    verl: str, rollout: str, own: tuple[str, ...], verl_config: Callable[[str], Path]
+) -> None:
+    key = docs_tables.ROLLOUT_KEY
+    for name in ("gsm8k_ppo", "gsm8k_grpo"):
+        training = train(name, *([] if rollout == "vllm" else [f"{key}={rollout}"]), verl=verl, image_overrides=own)
+        config = composed(verl_config(verl), training)
+
+        assert config.actor_rollout_ref.rollout.name == rollout
+        for override in own:
+            changed, _, value = override.lstrip("+").partition("=")
+            assert str(OmegaConf.select(config, changed)).lower() == value
+        assert rollout in releases.load(verl).choices[key]
+
+
+WITH_OVERRIDES = {each.name: each for each in Catalog.read().variants.values() if each.overrides}
+
+
+@pytest.mark.parametrize("name", WITH_OVERRIDES)
+def test_settings_of_an_image_compose_with_its_release(name: str, verl_config: Callable[[str], Path]) -> None:
+    variant = WITH_OVERRIDES[name]
+    verl, given = variant.installs["verl"], [f"{key}={value}" for key, value in variant.overrides.items()]
+
+    config = composed(verl_config(verl), train("gsm8k_grpo", verl=verl, image_overrides=given))
+
+    for key, value in variant.overrides.items():
+        assert str(OmegaConf.select(config, key.lstrip("+"))).lower() == value.lower()
+
+
+def test_setting_of_an_image_replaces_the_recipes_and_loses_to_the_jobs() -> None:
+    padding = "actor_rollout_ref.model.use_remove_padding"
+    image = [f"{padding}=false", "+actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true"]
+
+    by_image, by_job = (
+        train("gsm8k_grpo", image_overrides=image),
+        train("gsm8k_grpo", f"{padding}=true", image_overrides=image),
+    )
+
+    assert f"{padding}=false" in by_image.argv
+    assert f"{padding}=true" in by_job.argv
+    assert by_image.notes[0] == f"The image sets {', '.join(image)}; an override of the job wins."
+    assert by_job.notes[0] == f"The image sets {image[1]}; an override of the job wins."
+    without_mark = train("gsm8k_grpo", f"{image[1][1:-4]}false", image_overrides=image)
+    assert f"{image[1][:-4]}false" in without_mark.argv
+
+
 def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
     config = composed(verl_config("0.9.1"), train("demo_cpu", gpus_per_node=1))
     assert config.trainer.total_training_steps >= 4
@@ -56,10 +113,23 @@ def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) 
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.HF_HUB_OFFLINE == "1"
 
 
+def test_recipe_of_verl_0_4_uses_no_server_and_no_graphs(verl_config: Callable[[str], Path]) -> None:
+    rollout = composed(verl_config("0.4.0"), train("gsm8k_grpo", verl="0.4.0")).actor_rollout_ref.rollout
+    assert (rollout.mode, rollout.free_cache_engine, rollout.enforce_eager) == ("sync", True, True)
+
+
 def test_keys_are_translated_to_the_release() -> None:
     assert "critic.fsdp.param_offload=False" in train("gsm8k_ppo").argv
     assert "critic.model.fsdp_config.param_offload=False" in train("gsm8k_ppo", verl="0.4.1").argv
     assert "+data.seed=7" in train("gsm8k_ppo", "data.seed=7", verl="0.4.1").argv
+
+
+@pytest.mark.parametrize(
+    ("verl", "name"), [("0.4.0", "contents"), ("0.4.1", "save_contents"), ("0.9.1", "save_contents")]
+)
+def test_tables_of_a_series_differ_by_release(verl: str, name: str) -> None:
+    override = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
+    assert f"actor_rollout_ref.actor.checkpoint.{name}=[model]" in train("gsm8k_ppo", override, verl=verl).argv
 
 
 @pytest.mark.parametrize("release", SUPPORTED[:-1])
