@@ -65,4 +65,4 @@ def table(images: Sequence[Published], left_out: Mapping[str, str]) -> str:
 def text(changes: str, images: Sequence[Published], left_out: Mapping[str, str]) -> str:
     """Return the text of a release: its changes, the table of its images, and how to use them."""
     usage = VERIFY.format(name=images[0].name, digest=images[0].digest)
-    return "\n\n".join([changes, "## Images", table(images, left_out), usage]) + "\n"
+    return "\n\n".join([changes, "## Published images", table(images, left_out), usage]) + "\n"

@@ -103,7 +103,7 @@ def test_killed_release_is_continued_and_publishes_once(
     assert f"cpu: {digest} is pushed and signed" in first
     assert f"cpu: {digest} is already in {own_registry}" in publish()
     notes = (output / "notes.md").read_text()
-    assert notes.startswith(f"{CHANGE}\n\n## Images\n\n| variant |")
+    assert notes.startswith(f"{CHANGE}\n\n## Published images\n\n| variant |")
     row = rf"\| `cpu` \| `{own_registry}/verl\.cpu:{TAG}` \| `{digest}` \| [\d.]+ MB \| `\S+( with ID |@)sha256:"
     assert re.search(row, notes)
     name = f"{own_registry}/verl.cpu@{digest}"

@@ -69,5 +69,5 @@ def test_table_has_a_row_for_each_image_and_a_line_for_each_variant_left_out() -
 def test_text_has_the_changes_the_table_and_a_command_by_digest() -> None:
     text = notes.text("- a change", [IMAGE], {})
 
-    assert text.startswith("- a change\n\n## Images\n\n| variant |")
+    assert text.startswith("- a change\n\n## Published images\n\n| variant |")
     assert f"export VERLJOB_IMAGE=r.example/verl.cpu@{DIGEST}\n" in text

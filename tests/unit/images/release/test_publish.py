@@ -403,5 +403,5 @@ def test_text_and_table_are_files_of_the_releases_folder(release: Release) -> No
     files = publish.write_text(release, images, {"rocm": "it has no base"})
 
     assert [Path(file).name for file in files] == ["notes.md", "images.md", "release.pub"]
-    assert "- a change\n\n## Images\n\n| variant" in Path(files[0]).read_text()
+    assert "- a change\n\n## Published images\n\n| variant" in Path(files[0]).read_text()
     assert Path(files[1]).read_text().endswith("\n- `rocm` is not published: it has no base\n")
