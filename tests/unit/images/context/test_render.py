@@ -15,6 +15,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Sdist
 from images.context import render
 
 CATALOG = Catalog.read()
@@ -62,6 +63,21 @@ def test_a_variant_for_one_gpu_compiles_only_for_it() -> None:
 
     assert text.count('PYTORCH_ROCM_ARCH="gfx942"') == 2  # in the build of vLLM, and at run time
     assert "gfx90a" not in text
+
+
+def test_flash_attn_is_compiled_in_its_own_stage_on_request() -> None:
+    variant = CATALOG.variants["cu130-wheels"]
+    requested = replace(variant, compiles={"flash-attn": Sdist("2.8.3", "0" * 64)})
+
+    text, without = render.dockerfile(requested), render.dockerfile(variant)
+
+    assert "FROM wheels AS flash-attn" in text
+    assert f"flash-attn==2.8.3 --hash=sha256:{'0' * 64}" in text
+    assert 'FLASH_ATTN_CUDA_ARCHS="80;90;100"' in text
+    assert 'verljob.pin.flash-attn="2.8.3"' in text
+    assert "flash-attn==2.8.3" not in without
+    assert "verljob.attention" in without
+    assert "verljob.attention" not in text
 
 
 def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
