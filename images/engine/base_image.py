@@ -38,7 +38,7 @@ class Distribution:
 def _ubuntu(suite: str) -> Distribution:
     sources = [f"{each} main universe" for each in (suite, f"{suite}-updates")]
     script = "/usr/share/debootstrap/scripts/gutsy"  # of all suites of Ubuntu
-    return Distribution(UBUNTU_MIRROR, UBUNTU_KEYRING, "ubuntu-archive-keyring", script, sources)
+    return Distribution(UBUNTU_MIRROR, UBUNTU_KEYRING, "ubuntu-keyring", script, sources)
 
 
 SUITES = {
