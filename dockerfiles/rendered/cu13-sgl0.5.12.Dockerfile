@@ -9,7 +9,8 @@ USER 0
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
-    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://archive.ubuntu.com/ubuntu" APT_SUITES="noble main universe;noble-updates main universe" SOURCE_DATE_EPOCH=315532800 \
+    sh /apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -34,6 +35,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.8.0" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.8.0" \
+        --training "verl.workers.engine_workers verl.workers.engine verl.workers.rollout.sglang_rollout.sglang_rollout verl.workers.rollout.sglang_rollout.async_sglang_server" \
         --tolerate ""
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
@@ -44,8 +46,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.version="0.8.0-cu13-sgl0.5.12" \
       org.opencontainers.image.ref.name="0.8.0-cu13-sgl0.5.12" \
       org.opencontainers.image.revision="v0.8.0" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,6 +58,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="sglang" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.state="others: verl's CI trains verl 0.8.0 in this image (https://github.com/verl-project/verl/blob/v0.8.0/.github/workflows/e2e_ppo_trainer_megatron_sglang.yml)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.54.1" \
@@ -64,7 +67,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.11.0" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
-      verljob.template="7c886f91b57a"
+      verljob.template="6838dd0f8dd2"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

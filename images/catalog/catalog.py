@@ -70,8 +70,15 @@ class Catalog:
             variants[name] = replace(variant, base_digest=base.digest, base_layers=base.layers)
         return cls(variants, tables["defaults"])
 
-    def find(self, platform: str = "", variant: str = "", rollout: str = "") -> Variant:
-        """Find a variant by name; else the platform's default; else its newest with another rollout engine."""
+    def find(self, platform: str = "", variant: str = "", rollout: str = "", gpus: str = "") -> Variant:
+        """Find a variant by name; else the platform's default; else its newest with another rollout engine.
+
+        ``gpus`` are the GPU architectures to compile for, by comma; without it all that the base has code for.
+        """
+        found = self._find(platform, variant, rollout)
+        return found.for_gpus([name.strip() for name in gpus.split(",")]) if gpus else found
+
+    def _find(self, platform: str, variant: str, rollout: str) -> Variant:
         candidates = self.of_platform(platform)
         if variant:
             named = {each.name: each for each in candidates}
@@ -104,7 +111,8 @@ class Catalog:
         """Names that a build gives its image: with its own tag, and ``latest`` for a platform's default variant."""
         if tag:
             return [tag if ":" in tag else f"{variant.repository}:{tag}"]
-        latest = [f"{variant.repository}:latest"] if self.is_default(variant) and not variant.source else []
+        is_whole = not (variant.source or variant.compiled_for)
+        latest = [f"{variant.repository}:latest"] if self.is_default(variant) and is_whole else []
         return [f"{variant.repository}:{variant.tag}", *latest]
 
 

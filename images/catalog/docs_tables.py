@@ -46,7 +46,7 @@ def tags(catalog: Catalog) -> str:
 
 
 def states(catalog: Catalog) -> str:
-    """Table of variants: who saw this pair of base and verl train."""
+    """Table of variants: the evidence that this pair of base and verl trains."""
     rows = [[f"`{each.name}`", each.state.kind, _evidence(each.state)] for each in catalog.variants.values()]
     return _table(["variant", "state", "evidence"], rows)
 

@@ -17,7 +17,7 @@ MOVING = ("latest", "nightly", "stable")  # last word of a tag that its maker se
 
 @dataclass(frozen=True)
 class State:
-    """Who saw this pair of base and verl train: this project, others, or nobody yet.
+    """Evidence that this pair of base and verl trains: a run of this project, one of others, or only a reason.
 
     Raises CatalogError if the evidence that ``kind`` needs is missing.
     """
@@ -105,6 +105,10 @@ class Variant:
     advice: str = ""
     tolerates: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
+    training: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    vllm_mode: str = ""
+    sleep_mode: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     source: str = (
         ""  # origin of a verl that is not a release: set by images/context/verl_source.py, never by the catalog
@@ -222,6 +226,11 @@ class Variant:
     def imports_without_verl(self) -> list[str]:
         """The modules that can be imported before verl is installed."""
         return [name for name in self.imports if name.partition(".")[0] != "verl"]
+
+    @property
+    def training_imports(self) -> list[str]:
+        """The modules of verl that a training with this rollout imports."""
+        return [*self.training.get("worker", ()), *self.training.get(self.rollout, ())]
 
     @property
     def guarded(self) -> list[str]:

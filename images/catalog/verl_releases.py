@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 
 from images.errors import CatalogError
-from images.host.paths import VERL_METADATA
+from images.host.paths import VERL_METADATA, VERL_PYTHON
 from images.host.process import run
 
 KEPT = ("Name", "Version", "Requires-Python", "Requires-Dist")
@@ -36,6 +36,17 @@ def ranges(release: Metadata, extra: str = "") -> Iterator[tuple[NormalizedName,
     for requirement in release.requires_dist or []:
         if requirement.specifier and (requirement.marker is None or requirement.marker.evaluate({"extra": extra})):
             yield canonicalize_name(requirement.name), requirement.specifier
+
+
+def admits(version: str, python: str) -> bool:
+    """Whether a release's METADATA admits a Python such as 3.9."""
+    versions = release(version).requires_python
+    return versions is None or versions.contains(python)
+
+
+def unusable(version: str, python: str, rollout: str) -> list[str]:
+    """Return the lines of a release that a training cannot run on a Python such as 3.9 (images/pins/verl_python.py)."""
+    return _unusable().get(version, {}).get(python, {}).get(rollout, [])
 
 
 def known(folder: Path = VERL_METADATA) -> list[str]:
@@ -59,3 +70,9 @@ def update(version: str, folder: Path = VERL_METADATA) -> Path:
 def _values(metadata: Mapping[str, object], key: str) -> list[object]:
     value = metadata.get(key.lower().replace("-", "_"), [])
     return value if isinstance(value, list) else [value]
+
+
+@cache
+def _unusable(path: Path = VERL_PYTHON) -> dict[str, dict[str, dict[str, list[str]]]]:
+    found: dict[str, dict[str, dict[str, list[str]]]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
