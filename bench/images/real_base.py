@@ -78,7 +78,7 @@ def make(variant: Variant, site: Site) -> str:
     outside = requirements.outside_index()
     from_index, alone = [], dict[str, str]()
     for name, each in base_packages.packages(described).items():
-        if f"{name}=={each.version}" in outside or each.requires is None:
+        if f"{name}=={each.version}" in outside:
             alone[name] = each.version
         elif name != "pip":
             from_index.append(f"{name}=={each.version.partition('+')[0]}")
