@@ -69,7 +69,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="b2d45fef9c9e"
+      verljob.template="9f20f7b075de"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

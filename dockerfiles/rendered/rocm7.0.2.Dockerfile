@@ -77,7 +77,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.20" \
-      verljob.template="03a46d7766c8"
+      verljob.template="8ccf6b8e858b"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -192,7 +192,7 @@ def test_mirror_is_queried_on_an_empty_system_with_suites_and_architecture_of_th
     ]
     configuration = (mirror / "configuration").read_text()
     assert 'APT::Architecture "arm64";' in configuration
-    assert "deb http://deb.debian.org/debian bookworm-updates main" in configuration
+    assert "http://deb.debian.org/debian bookworm-updates main" in configuration
     assert (mirror / "arguments").read_text().split()[-2:] == ["tini", "libc6"]
 
 
