@@ -2,12 +2,13 @@
 
     .venv/bin/python bench/images/real_base.py [--keep] VARIANT...
 
-A base is Ubuntu with every package that images/pins/bases/ describes for the variant's real base, from the package index:
-torch, the rollout engine and all that they need. Packages that no index has (apex, Transformer Engine …) and those
-without a wheel (flash-attn) are metadata alone, marked as such: `pip check` sees them, and no import works. The index's
-build of a package may be for another CUDA than the real base's. The variant is built on it by `invoke build`'s own code,
-then MODULES are imported, each in a new container without a GPU. Prints a row of the table in docs/images.md for each
-variant. Needs docker, root for debootstrap, and about 26 GB of disk; both images are removed after each variant.
+A base is Ubuntu with every package that images/pins/bases/ describes for the variant's real base, from the package
+index: torch, the rollout engine and all that they need. Packages that no index has (apex, Transformer Engine …) or that
+need hours to compile (flash-attn) are metadata alone, marked as such: `pip check` sees them, and no import works. The
+index's build of a package may be for another CUDA than the real base's. The variant is built on it by the code of
+`invoke build`, then what a training imports is imported, each module in a new container without a GPU. Prints a row of
+the table in docs/images.md for each variant. Needs docker, root for debootstrap, and about 15 GB of disk; both images
+are removed after each variant.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
  && apt-get install --yes --no-install-recommends ca-certificates g++ python3-dev python3-pip \\
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
-RUN --mount=type=secret,id=ca --mount=type=secret,id=pip --mount=type=bind,source=packages.txt,target=/packages.txt \\
-    PIP_CONFIG_FILE=/run/secrets/pip python3 -m pip install --quiet --no-cache-dir --no-compile --no-deps -r /packages.txt
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\
+    --mount=type=bind,source=packages.txt,target=/packages.txt \\
+    PIP_CONFIG_FILE=/run/secrets/pip python3 -m pip install --no-cache-dir --no-compile --no-deps -r /packages.txt
 COPY stubs/ /
 """
 TRAINING = ["torch", "ray", "transformers", "verl", "verl.trainer.main_ppo"]
@@ -92,7 +94,9 @@ def make(variant: Variant, site: Site) -> str:
             write_metadata(context / "stubs" / SITE_PACKAGES, name, version)
         flags = ["--tag", reference, "--build-arg", f"BASE={MADE}", *site.secrets(variant, Path(private))]
         stream(engine.build_argv([*flags, str(context)]), engine.environment)
-    print(f"{reference}: {len(from_index)} packages of the index, metadata alone: {', '.join(sorted(alone))}", flush=True)
+    print(
+        f"{reference}: {len(from_index)} packages of the index, metadata alone: {', '.join(sorted(alone))}", flush=True
+    )
     return reference
 
 

@@ -1,8 +1,9 @@
 """Lock files: every package that a variant installs, by version and sha256, for its Python and machine.
 
 A lock has no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
-CPU wheel. Only a variant of wheels alone (`Variant.from_wheels`) has them all in its lock. Other packages of the base keep the base's version if that fits (dockerfiles/guard.py), so on a GPU base most
-lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock, whose
+CPU wheel. Only a variant of wheels alone (`Variant.from_wheels`) has them all in its lock.
+Other packages of the base keep the base's version if that fits (dockerfiles/guard.py), so on a GPU base most lines have
+no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock, whose
 name has a digest of the inputs.
 """
 
@@ -35,7 +36,8 @@ else:
 SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
 RESOLVERS = 8  # they mostly wait for the index
 CUDA_NAMES = ("nvidia-", "cuda-", "triton")
-# The last one, built for one torch, has a file build_backend.py beside its package, as flashinfer-python has, which comes later.
+# The last one, which is built for one torch, has a file build_backend.py beside its package, and so has
+# flashinfer-python: the guard would report that it was overwritten if it came first.
 TORCH_NAMES = ("torch", "torchvision", "torchaudio", "torch-c-dlpack-ext")
 # glibc of a distribution, which limits the wheels that it can load, for uv's --python-platform.
 GLIBC = {"focal": "2_31", "jammy": "2_35", "bookworm": "2_36", "noble": "2_39"}
@@ -59,9 +61,7 @@ def inputs(variant: Variant) -> dict[str, Any]:
             f"{name}=={variant.pins[name]}" for name in ("torch", "transformers") if name in {*variant.has, "torch"}
         ],
         "override": sorted(variant.lock.override),
-        "left to the base": sorted(
-            {*of_base, *map(canonicalize_name, variant.lock.omit), *variant.replaces}
-        ),
+        "left to the base": sorted({*of_base, *map(canonicalize_name, variant.lock.omit), *variant.replaces}),
     }
 
 
@@ -107,7 +107,14 @@ def resolve(
             paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
         limits = ["--constraint", str(paths["constraints"]), "--override", str(paths["overrides"])]
         # uv would query every Python of this machine for one of that version, which it does not need.
-        target = ["--python", sys.executable, "--python-version", given["python"], "--python-platform", given["platform"]]
+        target = [
+            "--python",
+            sys.executable,
+            "--python-version",
+            given["python"],
+            "--python-platform",
+            given["platform"],
+        ]
         form = ["--format", "pylock.toml", "--no-annotate", "--no-header", "--quiet"]
         text = run([uv, "pip", "compile", str(paths["in"]), *limits, *target, *form, *flags])
     return list(tomllib.loads(text).get("packages", []))

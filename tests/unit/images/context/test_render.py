@@ -149,7 +149,11 @@ def test_packages_are_installed_by_the_guard_or_from_this_build_without_dependen
         text = render.dockerfile(variant)
 
         guarded = text[text.index("guard.py record") :]
-        assert guarded.index("guard.py install") < guarded.index("compile.py --installed") < guarded.index("guard.py verify")
+        assert (
+            guarded.index("guard.py install")
+            < guarded.index("compile.py --installed")
+            < guarded.index("guard.py verify")
+        )
         for line in re.findall(r".*pip install.*", text):
             assert "--no-deps" in line
             # torch's wheel from the context, or a replaced package's from its stage; else a part of the lock
