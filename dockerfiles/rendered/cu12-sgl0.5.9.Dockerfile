@@ -44,8 +44,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.version="0.7.1-cu12-sgl0.5.9" \
       org.opencontainers.image.ref.name="0.7.1-cu12-sgl0.5.9" \
       org.opencontainers.image.revision="v0.7.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,6 +56,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="sglang" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.state="others: verl's CI trains verl 0.7.1 in this image (https://github.com/verl-project/verl/blob/v0.7.1/.github/workflows/e2e_ppo_trainer_megatron_sglang.yml)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.54.1" \
@@ -63,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.verl="0.7.1" \
-      verljob.template="5a33b0f2c58e"
+      verljob.template="a6b78c8512b2"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

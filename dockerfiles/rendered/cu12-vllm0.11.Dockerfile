@@ -19,11 +19,11 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.8.0 vllm==0.11.0" \
-        --wanted "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" \
+        --wanted "debugpy==1.8.20 ray==2.52.1 tensordict==0.10.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
- && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.54.1 tensordict==0.10.0" --tolerate ""
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.52.1 tensordict==0.10.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -31,21 +31,21 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=steps,target=/steps \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
- && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.7.0" \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.6.1" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
- && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.7.0" \
+ && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.6.1" \
         --tolerate ""
 
 ENV RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.cuda" \
-      org.opencontainers.image.description="verl 0.7.0 for cuda: NVIDIA Ampere to Blackwell, CUDA 12.8, vLLM 0.11" \
-      org.opencontainers.image.version="0.7.0-cu12-vllm0.11" \
-      org.opencontainers.image.ref.name="0.7.0-cu12-vllm0.11" \
-      org.opencontainers.image.revision="v0.7.0" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.description="verl 0.6.1 for cuda: NVIDIA Ampere to Blackwell, CUDA 12.8, vLLM 0.11" \
+      org.opencontainers.image.version="0.6.1-cu12-vllm0.11" \
+      org.opencontainers.image.ref.name="0.6.1-cu12-vllm0.11" \
+      org.opencontainers.image.revision="v0.6.1" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,14 +56,15 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.state="others: verl's CI trains verl 0.6.1 in this image (https://github.com/verl-project/verl/blob/v0.6.1/.github/workflows/e2e_ppo_trainer_megatron_vllm.yml)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
-      verljob.pin.ray="2.54.1" \
+      verljob.pin.ray="2.52.1" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
-      verljob.pin.verl="0.7.0" \
+      verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="c170b0e0e7d1"
+      verljob.template="070fed7826be"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -1,7 +1,7 @@
 # Rendered from dockerfiles/cuda.j2 and images/catalog.toml by `invoke render`. Do not edit.
 # `invoke build --variant cu13-vllm0.20` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
 # debs/, git/, toolkit/, with --verl also verl/.
-ARG BASE=docker.io/verlai/verl:vllm020.dev1
+ARG BASE=docker.io/verlai/verl:vllm020.dev1@sha256:7b89de392419de3c532b96ea29bf7ac93a083ab965dbb4ec4252adf436d950c3
 FROM ${BASE}
 
 # hadolint ignore=DL3002
@@ -44,8 +44,8 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.version="0.8.0-cu13-vllm0.20" \
       org.opencontainers.image.ref.name="0.8.0-cu13-vllm0.20" \
       org.opencontainers.image.revision="v0.8.0" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,6 +56,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.state="others: verl's CI trains verl 0.8.0 in this image (https://github.com/verl-project/verl/blob/v0.8.0/.github/workflows/e2e_ppo_trainer_megatron_vllm.yml)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.flash-attn="2.8.3" \
       verljob.pin.python="3.12" \
@@ -67,7 +68,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.20.2" \
-      verljob.template="b95a0ca2d6ff"
+      verljob.template="6e0888c92bcc"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

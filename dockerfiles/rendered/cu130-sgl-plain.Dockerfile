@@ -1,7 +1,7 @@
 # Rendered from dockerfiles/cuda.j2 and images/catalog.toml by `invoke render`. Do not edit.
 # `invoke build --variant cu130-sgl-plain` stages its context: steps/, apt.txt, lock.txt, verl.txt, wheelhouse/,
 # debs/, git/, toolkit/, with --verl also verl/.
-ARG BASE=docker.io/lmsysorg/sglang:v0.5.12
+ARG BASE=docker.io/lmsysorg/sglang:v0.5.12@sha256:42194170546745092e74cd5f81ad32a7c6e944c7111fe7bf13588152277ff356
 FROM ${BASE}
 
 # hadolint ignore=DL3002
@@ -19,11 +19,11 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "apex deep-ep flash-attn flashinfer-python megatron-bridge megatron-core nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13 sgl-kernel sglang sglang-kernel torch torch-memory-saver torchaudio torchcodec torchvision transformer-engine triton vllm vllm-omni xformers" \
         --has "torch==2.11.0 sglang==0.5.12" \
-        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "debugpy==1.8.20 ray==2.55.1 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
- && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate "sglang:transformers"
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.55.1 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate "sglang:transformers"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -40,12 +40,12 @@ ENV RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.cuda" \
-      org.opencontainers.image.description="verl 0.9.1 for cuda: SGLang's own image, also for Grace Hopper and Grace Blackwell, CUDA 13.0; FSDP alone" \
+      org.opencontainers.image.description="verl 0.9.1 for cuda: SGLang's own image, also for Grace Hopper and Grace Blackwell, CUDA 13.0; FSDP alone, without flash-attn" \
       org.opencontainers.image.version="0.9.1-cu130-sgl-plain" \
       org.opencontainers.image.ref.name="0.9.1-cu130-sgl-plain" \
       org.opencontainers.image.revision="v0.9.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -56,6 +56,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.rollout="sglang" \
       verljob.machine="x86_64" \
       verljob.gpus="sm80 sm90 sm100" \
+      verljob.state="reasoned: verl's image for SGLang is built on this one, with the same torch and SGLang; without flash-attn and Megatron it is untried (https://github.com/verl-project/verl/blob/v0.9.0/docker/Dockerfile.stable.sglang)" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -63,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.msgspec="0.22.0" \
       verljob.pin.python="3.12" \
       verljob.pin.pyzmq="27.3.0" \
-      verljob.pin.ray="2.60.0" \
+      verljob.pin.ray="2.55.1" \
       verljob.pin.sglang="0.5.12" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.11.0" \
@@ -71,7 +72,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.9.0" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="673fbcc0e52f"
+      verljob.template="01f12edb116b"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

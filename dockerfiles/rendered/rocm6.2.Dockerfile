@@ -51,9 +51,9 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=steps,target=/steps \
     --mount=type=bind,source=lock.txt,target=/lock.txt --mount=type=bind,source=verl.txt,target=/verl.txt \
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
- && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.1" \
+ && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.0" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
- && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.1" \
+ && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.0" \
         --tolerate "tensordict:torch"
 
 # Code compiled at run time (aiter, extensions of torch) targets these architectures.
@@ -62,12 +62,12 @@ ENV PYTORCH_ROCM_ARCH="gfx90a;gfx942" \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
 LABEL org.opencontainers.image.title="verl.rocm" \
-      org.opencontainers.image.description="verl 0.4.1 for rocm: AMD Instinct MI200 and MI300, ROCm 6.2" \
-      org.opencontainers.image.version="0.4.1-rocm6.2" \
-      org.opencontainers.image.ref.name="0.4.1-rocm6.2" \
-      org.opencontainers.image.revision="v0.4.1" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.description="verl 0.4.0 for rocm: AMD Instinct MI200 and MI300, ROCm 6.2" \
+      org.opencontainers.image.version="0.4.0-rocm6.2" \
+      org.opencontainers.image.ref.name="0.4.0-rocm6.2" \
+      org.opencontainers.image.revision="v0.4.0" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -78,14 +78,15 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx90a gfx942" \
+      verljob.state="reasoned: AMD publishes vLLM 0.6.3 built on this base with verl 0.3.0.post0; verl 0.4.0 uses the same code for that vLLM and compiles under Python 3.9" \
       verljob.pin.debugpy="1.8.16" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
-      verljob.pin.verl="0.4.1" \
+      verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="c340d6c143fa"
+      verljob.template="de794b83d338"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \

@@ -20,11 +20,11 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi apex flash-attn megatron-bridge megatron-core pytorch-triton-rocm sgl-kernel sglang torch torchaudio torchvision transformer-engine triton vllm xformers" \
         --has "torch==2.9.1 vllm==0.20" \
-        --wanted "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
+        --wanted "debugpy==1.8.20 ray==2.55.1 transformers==5.9.0 tensordict==0.10.0 transferqueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
- && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.60.0 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.20 ray==2.55.1 transformers==5.9.0 tensordict==0.10.0 TransferQueue==0.1.11 cachetools==8.0.0 msgspec==0.22.0 pyzmq==27.3.0 fastapi==0.136.3 uvicorn==0.54.0 math-verify==0.9.0" --tolerate ""
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -47,8 +47,8 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       org.opencontainers.image.version="0.9.0-rocm7.0.2" \
       org.opencontainers.image.ref.name="0.9.0-rocm7.0.2" \
       org.opencontainers.image.revision="v0.9.0" \
-      org.opencontainers.image.source="https://github.com/volcengine/verl" \
-      org.opencontainers.image.url="https://github.com/volcengine/verl" \
+      org.opencontainers.image.source="https://github.com/verl-project/verl" \
+      org.opencontainers.image.url="https://github.com/verl-project/verl" \
       org.opencontainers.image.documentation="https://verl.readthedocs.io" \
       org.opencontainers.image.authors="verl on Slurm" \
       org.opencontainers.image.vendor="verl on Slurm" \
@@ -59,6 +59,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx942 gfx950" \
+      verljob.state="others: verl's CI trains verl 0.9.0 in this image on eight MI300 (https://github.com/verl-project/verl/blob/v0.9.0/.github/workflows/e2e_ppo_trainer_megatron_vllm_rocm.yml)" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -66,7 +67,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.msgspec="0.22.0" \
       verljob.pin.python="3.12" \
       verljob.pin.pyzmq="27.3.0" \
-      verljob.pin.ray="2.60.0" \
+      verljob.pin.ray="2.55.1" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.transferqueue="0.1.11" \
@@ -74,7 +75,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.20" \
-      verljob.template="bc2aa8925ddd"
+      verljob.template="c36e8cb6aaa6"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

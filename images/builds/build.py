@@ -57,12 +57,13 @@ class BuildRequest:
         verl: str,
         editable: bool,
         bundle: str,
+        gpus: str,
         reproducible: bool,
     ) -> BuildRequest:
         """Read the flags of `invoke build`; a bundle without a variant is built as the bundle's variant."""
         catalog = Catalog.read()
         content = Bundle.read(Path(bundle)) if bundle else None
-        named = catalog.find(platform, variant or (content.variant if content else ""), rollout)
+        named = catalog.find(platform, variant or (content.variant if content else ""), rollout, gpus)
         chosen, source = verl_source.from_flags(named, verl, editable, site.git_environment)
         tags = catalog.names(chosen, tag)
         return cls(chosen, tags, base, verl=source, bundle=content, reproducible=reproducible)

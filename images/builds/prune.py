@@ -58,7 +58,7 @@ def old_images(images: Iterable[Image], current: set[str], used: set[str]) -> di
     """
     found = {}
     for image in images:
-        kept = [name for name in image.tags if not _is_build_name(name) or name.rpartition("/")[2] in current]
+        kept = [name for name in image.tags if not _is_build_name(name) or _without_gpus(name) in current]
         pulled = not image.tags and image.attrs.get("RepoDigests") and not record.read(str(image.id))
         if not (kept or pulled or image.id in used):
             found[str(image.id)] = (", ".join(image.tags) or "without a name", int(image.attrs["Size"]))
@@ -68,6 +68,11 @@ def old_images(images: Iterable[Image], current: set[str], used: set[str]) -> di
 def _is_build_name(name: str) -> bool:
     """Whether `invoke build` or `push` makes such a name: verl.PLATFORM:VERL-VARIANT."""
     return bool(re.fullmatch(r"(.+/)?verl\.[a-z]+:(latest|\d[\w.]*-[\w.-]+)", name))
+
+
+def _without_gpus(name: str) -> str:
+    """A name without its registry and the GPU architectures of `invoke build --gpus`."""
+    return re.sub(r"(-gfx[0-9a-f]+)+$", "", name.rpartition("/")[2])
 
 
 def old_cache(records: Sequence[Mapping[str, Any]], commands: set[str]) -> dict[str, int]:

@@ -6,6 +6,7 @@ A family is one base, a variant one image on it.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-AXES = ("kind", "verl", "rollouts", "machines", "each_gpu", "for")
+AXES = ("kind", "verl", "rollouts", "machines", "for")
+WITH_GPU = re.compile(r"(?P<variant>.+?)-(?P<gpu>gfx[0-9a-f]+)(-verl.+)?")  # names of before the flag --gpus
 Table = Mapping[str, Any]
 
 
@@ -68,11 +70,20 @@ class Catalog:
             variants[name] = replace(variant, base_digest=base.digest, base_layers=base.layers)
         return cls(variants, tables["defaults"])
 
-    def find(self, platform: str = "", variant: str = "", rollout: str = "") -> Variant:
-        """Find a variant by name; else the platform's default; else its newest with another rollout engine."""
+    def find(self, platform: str = "", variant: str = "", rollout: str = "", gpus: str = "") -> Variant:
+        """Find a variant by name; else the platform's default; else its newest with another rollout engine.
+
+        ``gpus`` are the GPU architectures to compile for, by comma; without it all that the base has code for.
+        """
+        found = self._find(platform, variant, rollout)
+        return found.for_gpus([name.strip() for name in gpus.split(",")]) if gpus else found
+
+    def _find(self, platform: str, variant: str, rollout: str) -> Variant:
         candidates = self.of_platform(platform)
         if variant:
             named = {each.name: each for each in candidates}
+            if variant not in named and (old := WITH_GPU.fullmatch(variant)):
+                raise UnknownVariant(f"{variant}: the GPU architecture is a flag, --gpus {old['gpu']}", [old["variant"]])
             if variant not in named:
                 raise UnknownVariant(variant, get_close_matches(variant, named) or {each.family for each in candidates})
             return named[variant]
@@ -100,7 +111,8 @@ class Catalog:
         """Names that a build gives its image: with its own tag, and ``latest`` for a platform's default variant."""
         if tag:
             return [tag if ":" in tag else f"{variant.repository}:{tag}"]
-        latest = [f"{variant.repository}:latest"] if self.is_default(variant) and not variant.source else []
+        is_whole = not (variant.source or variant.compiled_for)
+        latest = [f"{variant.repository}:latest"] if self.is_default(variant) and is_whole else []
         return [f"{variant.repository}:{variant.tag}", *latest]
 
 
@@ -125,30 +137,32 @@ def _expand(tables: Table) -> Iterator[tuple[str, dict[str, Any]]]:
         for axis in ("verl", "rollouts"):
             if not shared.get(axis):
                 raise CatalogError(f"families.{family} has no {axis}")
-        if unknown := set(shared.get("for", {})) - set(shared["verl"]):
-            raise CatalogError(f"families.{family}.for names releases that the family does not have: {sorted(unknown)}")
-        machines, gpus = shared.get("machines", ["x86_64"]), shared.get("gpus", [])
-        single = [[gpu] for gpu in gpus] if shared.get("each_gpu") and len(gpus) > 1 else []
-        for verl, rollout, machine, subset in product(shared["verl"], shared["rollouts"], machines, [gpus, *single]):
+        machines = shared.get("machines", ["x86_64"])
+        if unknown := set(shared.get("for", {})) - {*shared["verl"], *machines}:
+            raise CatalogError(
+                f"families.{family}.for names releases or machines that the family does not have: {sorted(unknown)}"
+            )
+        for verl, rollout, machine in product(shared["verl"], shared["rollouts"], machines):
             suffixes = [
                 rollout if rollout != shared["rollouts"][0] else "",
-                subset[0] if subset != gpus else "",
                 machine if machine != machines[0] else "",
                 f"verl{verl}" if verl != shared["verl"][0] else "",
             ]
             if verl not in tables["releases"]:
                 raise CatalogError(f"families.{family} has verl {verl}, which has no table under releases")
-            layers = [tables["kinds"][kind], tables["releases"][verl], own, own.get("for", {}).get(verl, {})]
-            axes = {"family": family, "rollout": rollout, "machine": machine, "gpus": subset}
+            only = [own.get("for", {}).get(key, {}) for key in (verl, machine)]
+            layers = [tables["kinds"][kind], tables["releases"][verl], own, *only]
+            axes = {"family": family, "rollout": rollout, "machine": machine, "gpus": shared.get("gpus", [])}
             yield "-".join(filter(None, [family, *suffixes])), {**_variant_table(layers, verl), **axes}
 
 
 def _merge(first: Table, second: Table) -> dict[str, Any]:
-    """Merge two tables, recursively; the second's values win."""
+    """Merge two tables, recursively; the second's values win, and its `state` replaces the first's as a whole."""
     both = dict(first)
     for key, value in second.items():
         inner = both.get(key)
-        both[key] = _merge(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+        tables = isinstance(inner, Mapping) and isinstance(value, Mapping) and key != "state"
+        both[key] = _merge(inner, value) if tables else value
     return both
 
 

@@ -130,7 +130,7 @@ def _release(variant: Variant) -> Metadata:
 
 def _alternatives(variant: Variant, others: Iterable[Variant]) -> Iterator[str]:
     """Name the nearest variants that work: this verl on another base, and another verl on this base."""
-    work = [each for each in others if each.name != variant.name and not problems(each)]
+    work = [each for each in others if not problems(each)]
     verl = variant.installs["verl"]
     same_verl = [each for each in work if each.installs["verl"] == verl]
     same_verl.sort(key=lambda each: (each.platform != variant.platform, each.rollout != variant.rollout))

@@ -8,12 +8,14 @@ from pathlib import Path
 from packaging.version import Version
 
 from images.catalog.catalog import Catalog
-from images.catalog.variant import Variant
+from images.catalog.compatibility import problems
+from images.catalog.variant import State, Variant
 from images.errors import CatalogError
 from images.host.paths import ENTRYPOINTS, ROOT
 
 REGISTRY = "registry.example.com/team"
 ENGINES = ("vllm", "sglang", "vllm-cpu")
+ROLLOUT_KEY = "actor_rollout_ref.rollout.name"
 KEY_TABLES = ENTRYPOINTS / "verl_node" / "training" / "releases"
 
 
@@ -43,13 +45,19 @@ def tags(catalog: Catalog) -> str:
     return _table(["image", "variant", "Python", "torch", "Ray", "rollout", "GPUs", "recipes"], rows)
 
 
+def states(catalog: Catalog) -> str:
+    """Table of variants: the evidence that this pair of base and verl trains."""
+    rows = [[f"`{each.name}`", each.state.kind, _evidence(each.state)] for each in catalog.variants.values()]
+    return _table(["variant", "state", "evidence"], rows)
+
+
 def bases(catalog: Catalog) -> str:
-    """Table of families: base, and the sources that say that base and releases fit."""
+    """Table of families: base, whether it may move, and the sources that say that base and releases fit."""
     rows = [
-        [f"`{name}`", variants[0].base.removeprefix("docker.io/"), "; ".join(variants[0].sources)]
+        [f"`{name}`", variants[0].base.removeprefix("docker.io/"), pinned_by(variants[0]), "; ".join(variants[0].sources)]
         for name, variants in _by_family(catalog).items()
     ]
-    return _table(["family", "base", "read in"], rows)
+    return _table(["family", "base", "pinned by", "read in"], rows)
 
 
 def commands(catalog: Catalog) -> str:
@@ -74,16 +82,32 @@ def engine(variant: Variant) -> str:
     return f"{variant.rollout} {variant.pins[packages[0]]}" if packages else variant.rollout
 
 
+def pinned_by(variant: Variant) -> str:
+    """What fixes the base: a digest, or only a tag, which its maker may set to another image."""
+    if variant.base_digest:
+        return "digest"
+    return "a tag that moves" if variant.base_moves else "its tag: may move"
+
+
 def recipes(variant: Variant) -> str:
-    """Whether slurm/recipes work with this verl; verl_node uses the newest key table for newer releases."""
+    """Whether slurm/recipes/gsm8k_* run in this image, and the override that another rollout engine needs.
+
+    verl_node uses the newest key table for newer releases.
+    """
     series = [Version(path.stem.removeprefix("verl-")) for path in KEY_TABLES.glob("verl-*.yaml")]
     verl = Version(variant.installs["verl"])
-    return "yes" if verl >= max(series) or verl.release[:2] in [each.release for each in series] else "no key table"
+    if verl < max(series) and verl.release[:2] not in [each.release for each in series]:
+        return "no: no key table"
+    if reasons := problems(variant):
+        return f"no: {reasons[0]}"
+    if variant.platform == "cpu":
+        return "no: `demo_cpu` is the one for CPUs"
+    return "yes" if variant.rollout == "vllm" else f"yes, with `{ROLLOUT_KEY}={variant.rollout}`"
 
 
 PAGES: dict[str, dict[str, Callable[[Catalog], str]]] = {
     "README.md": {"commands": commands},
-    "docs/tags.md": {"families": families, "tags": tags, "bases": bases},
+    "docs/tags.md": {"families": families, "states": states, "tags": tags, "bases": bases},
 }
 
 
@@ -118,6 +142,12 @@ def _by_family(catalog: Catalog) -> dict[str, list[Variant]]:
     for variant in catalog.variants.values():
         variants.setdefault(variant.family, []).append(variant)
     return variants
+
+
+def _evidence(state: State) -> str:
+    when = ", ".join(filter(None, [state.date, state.machine]))
+    link = f" ([source]({state.link}))" if state.link else ""
+    return f"{f'{when}: ' if when else ''}{state.what}{link}"
 
 
 def _unique(names: Iterable[str]) -> str:

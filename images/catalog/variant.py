@@ -4,22 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from images.errors import CatalogError
+from images.errors import CatalogError, Incompatible
+
+STATES = ("ran", "others", "reasoned")
+MOVING = ("latest", "nightly", "stable")  # last word of a tag that its maker sets to new images
+
+
+@dataclass(frozen=True)
+class State:
+    """Evidence that this pair of base and verl trains: a run of this project, one of others, or only a reason.
+
+    Raises CatalogError if the evidence that ``kind`` needs is missing.
+    """
+
+    kind: str
+    what: str
+    date: str = ""
+    machine: str = ""
+    link: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in STATES:
+            raise CatalogError(f"state {self.kind!r} is not one of {', '.join(STATES)}")
+        if len(self.what) < 20:
+            raise CatalogError(f"state {self.kind} needs `what`, a sentence; it has {self.what!r}")
+        if self.kind == "ran" and not (_is_date(self.date) and self.machine):
+            raise CatalogError("state ran needs the `date` of the run (YYYY-MM-DD) and the `machine`")
+        if self.kind == "others" and not self.link.startswith("https://"):
+            raise CatalogError(f"state others needs a `link` to their CI or page; it has {self.link!r}")
+
+    def __str__(self) -> str:
+        """The state with its evidence, in one line."""
+        when = ", ".join(filter(None, [self.date, self.machine]))
+        return f"{self.kind}{f' ({when})' if when else ''}: {self.what}{f' ({self.link})' if self.link else ''}"
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A package of the base that verl cannot use, and the source commit that replaces it."""
+    """A package that verl cannot use from the base, or that the base does not have, and the commit that replaces it."""
 
     version: str
     repository: str
     commit: str
     reason: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    requires: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -51,12 +85,15 @@ class Variant:
     imports: Sequence[str]
     protected: Sequence[str]
     sources: Sequence[str]
+    state: State
     base_digest: str = ""  # from images/pins/bases.json, if a registry was queried
     base_layers: str = ""  # compression of the base's layers, from the same file
     base_made: str = ""
     has: Mapping[str, str] = field(default_factory=dict)
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     replaces: Mapping[str, Replacement] = field(default_factory=dict)
+    repairs: Sequence[str] = ()
+    advice: str = ""
     tolerates: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
@@ -64,6 +101,7 @@ class Variant:
         ""  # origin of a verl that is not a release: set by images/context/verl_source.py, never by the catalog
     )
     instead_of: str = ""  # the release that such a verl replaces
+    compiled_for: Sequence[str] = ()  # GPU architectures of `--gpus`, if it names fewer than ``gpus``
 
     @classmethod
     def from_table(cls, name: str, table: Mapping[str, Any]) -> Variant:
@@ -74,8 +112,10 @@ class Variant:
         lock = {"with_" if key == "with" else key: value for key, value in values.get("lock", {}).items()}
         try:
             values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
+            if "state" in values:
+                values["state"] = State(**values["state"])
             return cls(name=name, **{**values, "lock": Lock(**lock)})
-        except TypeError as error:
+        except (TypeError, CatalogError) as error:
             raise CatalogError(f"{name}: {error}") from error
 
     @property
@@ -92,13 +132,28 @@ class Variant:
     def tag(self) -> str:
         """Release of verl, then the rest of the variant's name."""
         verl = self.installs["verl"]
-        source = f"-{self.source}" if self.source else ""
-        return f"{verl}-{self.name.removesuffix(f'-verl{verl}')}{source}".replace("+", "_")
+        suffixes = "".join(f"-{each}" for each in (*self.compiled_for, self.source) if each)
+        return f"{verl}-{self.name.removesuffix(f'-verl{verl}')}{suffixes}".replace("+", "_")
 
     @property
     def base_pinned(self) -> str:
         """The base, by its digest if that is known."""
         return f"{self.base}@{self.base_digest}" if self.base_digest else self.base
+
+    @property
+    def base_moves(self) -> bool:
+        """Whether its maker sets the base's tag to new images, and no digest pins it."""
+        return not self.base_digest and self.base.endswith(MOVING)
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """The GPU architectures that the build compiles for."""
+        return self.compiled_for or self.gpus
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the stage of a replaced package installs the lock before it compiles."""
+        return any(new.requires for new in self.replaces.values())
 
     @property
     def pins(self) -> dict[str, str]:
@@ -137,7 +192,25 @@ class Variant:
         """The packages that no installation may change."""
         return sorted({canonicalize_name(name) for name in self.protected} - {*self.replaces})
 
+    def for_gpus(self, gpus: Sequence[str]) -> Variant:
+        """The variant compiled for some of its GPU architectures; raise Incompatible for one that it does not have."""
+        if self.platform != "rocm":
+            raise Incompatible(f"{self.name} compiles nothing for a GPU architecture: leave out --gpus.")
+        if unknown := [name for name in gpus if name not in self.gpus]:
+            raise Incompatible(
+                f"{self.name} has no code for {', '.join(unknown)}: --gpus takes {', '.join(self.gpus)}, several by comma."
+            )
+        chosen = tuple(name for name in self.gpus if name in gpus)
+        return replace(self, compiled_for=() if len(chosen) == len(self.gpus) else chosen)
+
     def requirement(self, name: str) -> str:
         """``name[extras]==version`` of one of ``installs``."""
         extras = ",".join(self.extras.get(name, ()))
         return f"{name}[{extras}]=={self.installs[name]}" if extras else f"{name}=={self.installs[name]}"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from docker.errors import ImageNotFound
 
 from images.catalog.catalog import Catalog
+from images.catalog.docs_tables import pinned_by
 from images.catalog.variant import Variant
 from images.engine.daemon import daemon, local
 from images.errors import EngineMissing
@@ -26,7 +27,8 @@ def _paragraph(catalog: Catalog, variant: Variant) -> str:
     lines = [
         f"{variant.name}{default}: {variant.summary}",
         f"  image  {', '.join(catalog.names(variant))}, {_local_image(catalog.names(variant)[0])}",
-        f"  base   {variant.base}",
+        f"  state  {variant.state}",
+        f"  base   {variant.base}, pinned by {pinned_by(variant)}",
         f"  pins   {', '.join(f'{name} {variant.pins[name]}' for name in SHOWN if name in variant.pins)}",
     ]
     for name, new in variant.replaces.items():

@@ -79,6 +79,7 @@ def _image_manifest(variant: Variant, base: str, toolkit: str) -> dict[str, Any]
         "toolkit": toolkit,
         "template": render.revision(variant),
         "pins": variant.pins,
+        "state": {"kind": variant.state.kind, "what": variant.state.what},
     }
 
 

@@ -24,7 +24,7 @@ from images.errors import ImageError
 from images.host.paths import VERL_COMMITS
 from images.host.process import run
 
-REPOSITORY = "https://github.com/volcengine/verl.git"
+REPOSITORY = "https://github.com/verl-project/verl.git"
 INSIDE = "/opt/verl"
 VERSION = "verl/version/version"
 COMMIT = re.compile(r"[0-9a-f]{40}")

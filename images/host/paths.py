@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
-STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # files of TEMPLATES that a Dockerfile runs
+STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh", "amdsmi.py")  # files of TEMPLATES that a Dockerfile runs
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 

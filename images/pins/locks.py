@@ -45,7 +45,10 @@ def inputs(variant: Variant) -> dict[str, Any]:
     return {
         "python": variant.python,
         "platform": f"{variant.machine}-manylinux_{GLIBC[variant.apt_suites[0].split()[0]]}",
-        "requested": sorted(variant.requirement(name) for name in variant.installs if name != "torch"),
+        "requested": sorted(
+            [variant.requirement(name) for name in variant.installs if name != "torch"]
+            + [requirement for new in variant.replaces.values() for requirement in new.requires]
+        ),
         "resolved with": sorted(
             [f"{name}=={variant.has[name]}" for name in engine if name in variant.has] + [*variant.lock.with_]
         ),

@@ -26,8 +26,8 @@ def flags(name: str) -> set[str]:
         ("image.site", {"site"}),
         ("image.bundle", {"variant", "output", "base", "site"}),
         ("render", {"platform", "variant", "stdout"}),
-        ("push", {"platform", "registry", "variant", "rollout", "image", "tag", "force", "attest", "key"}),
-        ("image.export", {"format", "platform", "variant", "rollout", "image", "output"}),
+        ("push", {"platform", "registry", "variant", "rollout", "gpus", "image", "tag", "force", "attest", "key"}),
+        ("image.export", {"format", "platform", "variant", "rollout", "gpus", "image", "output"}),
         ("image.prune", {"yes"}),
         ("image.sbom", {"image", "output"}),
         ("image.verify", {"image", "key"}),
@@ -41,7 +41,7 @@ def test_task_has_the_documented_flags(task: str, expected: set[str]) -> None:
 
 
 def test_build_has_a_flag_for_every_site_setting() -> None:
-    chosen = {"platform", "variant", "rollout", "tag", "base", "reproducible", "site", "bundle"}
+    chosen = {"platform", "variant", "rollout", "gpus", "tag", "base", "reproducible", "site", "bundle"}
     chosen |= {"all", "jobs", "force", "anyway", "dry_run", "progress", "verl", "editable"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(site_settings.FLAGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from verl_node.supervision.waiting import Deadline, until
 # In a checkout it is beside the package, in an image above the package's folder.
 _BESIDE = Path(__file__).parents[2] / "runtime_env.yaml"
 RUNTIME_ENV = _BESIDE if _BESIDE.exists() else Path("/opt/verljob/runtime_env.yaml")
+IMAGE_FACTS = RUNTIME_ENV.with_name("image.json")  # docs/flow.md, "In the image"; an environment of `bare` has none
 
 
 def print_cluster(settings: Settings, nodes: Sequence[Identity]) -> None:
@@ -36,6 +38,8 @@ def print_cluster(settings: Settings, nodes: Sequence[Identity]) -> None:
     if reason := _unprotected(settings, head):
         lines["warning"] = f"{reason}; the dashboard is {'on nevertheless' if dashboard else 'off'}"
     _print(lines)
+    if reason := _untried():
+        _print({"warning": f"no training is known with this image's base and verl: {reason}"})
 
 
 async def wait_for_dashboard(settings: Settings, head: Identity) -> None:
@@ -74,6 +78,14 @@ def print_usage(settings: Settings, nodes: Sequence[Identity]) -> None:
         lines["submit"] = "jobs are submitted to the dashboard, which is off: VERLJOB_DASHBOARD=1 turns it on"
         lines["status"] = f"ray status --address={gcs}"
     _print(lines)
+
+
+def _untried() -> str:
+    """Return why the image should work, if no training with it is known; empty if one is, or outside of an image."""
+    if not IMAGE_FACTS.is_file():
+        return ""
+    state = json.loads(IMAGE_FACTS.read_text(encoding="utf-8")).get("state", {})
+    return str(state["what"]) if state.get("kind") == "reasoned" else ""
 
 
 def _dashboard(settings: Settings, head: Identity) -> str:

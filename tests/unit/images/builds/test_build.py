@@ -40,7 +40,7 @@ BASE = Inspected({"Id": "sha256:" + "1" * 64, "RepoDigests": ["a@sha256:" + "2" 
 def test_an_image_is_named_by_verl_and_variant_and_a_default_variant_is_latest() -> None:
     assert CATALOG.names(CPU) == ["verl.cpu:0.9.1-cpu", "verl.cpu:latest"]
     assert CATALOG.names(CATALOG.variants["cpu-vllm"]) == ["verl.cpu:0.9.1-cpu-vllm"]
-    assert CATALOG.names(CATALOG.variants["rocm6.2"]) == ["verl.rocm:0.4.1-rocm6.2", "verl.rocm:latest"]
+    assert CATALOG.names(CATALOG.variants["rocm6.2"]) == ["verl.rocm:0.4.0-rocm6.2", "verl.rocm:latest"]
 
 
 def test_a_given_tag_replaces_the_usual_names() -> None:
@@ -90,7 +90,7 @@ def test_a_context_has_the_files_that_its_dockerfile_mounts_and_no_others(staged
 def test_the_manifest_of_the_image_has_the_documented_keys(staged: Path) -> None:
     manifest = json.loads((staged / "toolkit/image.json").read_text())
 
-    documented = {"name", "variant", "platform", "base", "toolkit", "template", "pins"}  # docs/flow.md, "In the image"
+    documented = {"name", "variant", "platform", "base", "toolkit", "template", "pins", "state"}  # docs/flow.md, "In the image"
     assert set(manifest) == documented
     assert manifest["pins"] == CPU.pins
 

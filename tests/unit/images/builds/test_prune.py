@@ -26,6 +26,8 @@ def image(key: str, *tags: str, pulled: bool = False) -> Any:
         (["verl.cpu:0.9.0-cpu"], True),
         (["r.example/team/verl.cpu:0.9.0-cpu", "verl.rocm:0.4.1-gone"], True),
         (["verl.cpu:0.9.1-cpu-0123456789ab"], True),
+        (["verl.cpu:0.9.1-cpu-gfx942-gfx950"], False),  # of `--gpus`
+        (["verl.cpu:0.9.0-cpu-gfx942"], True),
         (["verl.cpu:latest"], False),
         (["r.example/team/verl.cpu:latest", "verl.cpu:0.9.0-cpu"], False),
         (["verl.cpu:mine"], False),

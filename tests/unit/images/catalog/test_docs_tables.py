@@ -42,7 +42,29 @@ def test_commands_name_the_image_that_their_build_makes() -> None:
 def test_release_without_a_key_table_is_marked() -> None:
     assert docs_tables.recipes(CATALOG.variants["rocm6.2"]) == docs_tables.recipes(CATALOG.variants["cu130"]) == "yes"
     older = replace(CATALOG.variants["cu130"], installs={"verl": "0.3.0"})
-    assert docs_tables.recipes(older) == "no key table"
+    assert docs_tables.recipes(older) == "no: no key table"
+
+
+def test_recipes_say_which_override_another_engine_needs_and_why_they_do_not_run() -> None:
+    assert docs_tables.recipes(CATALOG.variants["cu130-sgl"]) == "yes, with `actor_rollout_ref.rollout.name=sglang`"
+    assert docs_tables.recipes(CATALOG.variants["cpu"]) == "no: `demo_cpu` is the one for CPUs"
+    refused = replace(CATALOG.variants["cu130"], python="3.13")
+    assert docs_tables.recipes(refused).startswith("no: verl 0.9.1 needs Python")
+
+
+def test_bases_show_what_pins_them() -> None:
+    unpinned = replace(CATALOG.variants["cu130"], base_digest="")
+
+    assert docs_tables.pinned_by(CATALOG.variants["cu130"]) == "digest"
+    assert docs_tables.pinned_by(unpinned) == "its tag: may move"
+    assert docs_tables.pinned_by(replace(unpinned, base="docker.io/verlai/verl:vllm012.latest")) == "a tag that moves"
+
+
+def test_every_variant_has_a_row_with_its_state() -> None:
+    rows = docs_tables.states(CATALOG).splitlines()[2:]
+
+    assert [row.split(" | ")[1] for row in rows] == [each.state.kind for each in CATALOG.variants.values()]
+    assert all(each.state.link in row for row, each in zip(rows, CATALOG.variants.values()))
 
 
 def test_page_without_markers_fails(tmp_path: Path) -> None:

@@ -57,11 +57,30 @@ def test_the_text_does_not_depend_on_the_hash_seed() -> None:
         assert done.stdout.strip() == expected
 
 
-def test_a_variant_for_one_gpu_compiles_only_for_it() -> None:
-    text = render.dockerfile(CATALOG.variants["rocm6.2-gfx942"])
+def test_a_build_for_one_gpu_compiles_only_for_it() -> None:
+    text = render.dockerfile(CATALOG.find("rocm", gpus="gfx942"))
 
     assert text.count('PYTORCH_ROCM_ARCH="gfx942"') == 2  # in the build of vLLM, and at run time
+    assert 'verljob.gpus="gfx942"' in text
     assert "gfx90a" not in text
+
+
+def test_labels_have_the_state_of_the_variant() -> None:
+    for variant in VARIANTS:
+        assert f'verljob.state="{variant.state}"' in render.dockerfile(variant)
+        assert not set('"\\$') & set(str(variant.state))
+
+
+def test_a_base_is_repaired_before_the_guard_records_it() -> None:
+    final = render.dockerfile(CATALOG.variants["rocm10"]).rpartition("FROM ${BASE}\n")[2]
+
+    assert 0 < final.index("/steps/amdsmi.py") < final.index("guard.py record")
+
+
+def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled() -> None:
+    stage = render.dockerfile(CATALOG.variants["rocm10"]).partition("FROM ${BASE}\n")[0]
+
+    assert 0 < stage.index("guard.py install --lock /lock.txt") < stage.index("setup.py bdist_wheel")
 
 
 def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_a_cluster_without_authentication_warns_once(said: Said, ray: str, envir
     (warning,) = [line for line in said(ray, **environ).splitlines() if line.startswith("warning")]
 
     assert words in warning
+
+
+@pytest.mark.parametrize(("kind", "warned"), [("reasoned", True), ("others", False), ("ran", False)])
+def test_an_image_that_is_not_known_to_train_is_warned_about_in_one_line(
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, warned: bool
+) -> None:
+    facts = tmp_path / "image.json"
+    facts.write_text(json.dumps({"state": {"kind": kind, "what": "the parts fit by their metadata"}}))
+    monkeypatch.setattr(banner, "IMAGE_FACTS", facts)
+
+    warnings = [line for line in said("2.60.0").splitlines() if line.startswith("warning")]
+
+    text = "warning     no training is known with this image's base and verl: the parts fit by their metadata"
+    assert warnings == ([text] if warned else [])
 
 
 def test_no_line_mentions_a_dashboard_that_is_off(said: Said) -> None:

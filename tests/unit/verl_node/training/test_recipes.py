@@ -11,8 +11,18 @@ from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
 from verl_node.training import recipe, releases
 
+from images.catalog import docs_tables
+from images.catalog.catalog import Catalog
 from tests.support.paths import RECIPES
 
+# Release and rollout engine of the images for which docs/tags.md says that the recipes run.
+IN_IMAGES = sorted(
+    {
+        (variant.installs["verl"], variant.rollout)
+        for variant in Catalog.read().variants.values()
+        if docs_tables.recipes(variant).startswith("yes")
+    }
+)
 SUPPORTED = ("0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 
 
@@ -45,6 +55,18 @@ def test_gpu_recipes_compose_with_every_release(name: str, release: str, verl_co
     assert config.data.train_batch_size == 1024
     assert config.actor_rollout_ref.model.path == "Qwen/Qwen2-7B-Instruct"
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
+
+
+@pytest.mark.parametrize(("verl", "rollout"), IN_IMAGES)
+def test_gpu_recipes_compose_for_every_image_that_the_docs_say_runs_them(
+    verl: str, rollout: str, verl_config: Callable[[str], Path]
+) -> None:
+    key = docs_tables.ROLLOUT_KEY
+    for name in ("gsm8k_ppo", "gsm8k_grpo"):
+        training = train(name, *([] if rollout == "vllm" else [f"{key}={rollout}"]), verl=verl)
+
+        assert composed(verl_config(verl), training).actor_rollout_ref.rollout.name == rollout
+        assert rollout in releases.load(verl).choices[key]
 
 
 def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
