@@ -1,6 +1,9 @@
 #!/bin/sh
 # Installs pinned packages of the distribution inside a build, with the base's own shell and apt.
 #   usage: apt.sh [--download FOLDER] PINS PACKAGE...
+#   env:   APT_MIRROR, APT_SUITES: the distribution's mirror, and its suites with their components, separated by semicolons
+# Only these are asked, not the base's other sources, of which one may be dead. If a site gives sources (/run/secrets/sources),
+# APT_CONFIG names them; a base of another distribution keeps its own.
 # With --download it only fetches the packages into an empty folder. PINS (images/pins/apt/) has a line `name version sha256`
 # for each package and its dependencies; if it has none, since the distribution's mirror was never queried, the mirror's
 # versions are installed, with a warning.
@@ -9,6 +12,24 @@ set -eu
 # usage: say LINE
 say() {
     printf 'apt: %s\n' "$1"
+}
+
+# usage: choose_sources FOLDER
+# Extends APT_CONFIG by the distribution's own sources, if this is the distribution that they are for.
+choose_sources() {
+    [ -n "${APT_SUITES:-}" ] && [ ! -e "${SITE_SOURCES:-/run/secrets/sources}" ] || return 0
+    # shellcheck disable=SC1090,SC1091 # a file of the base
+    codename=$(. "${OS_RELEASE:-/etc/os-release}" && printf '%s' "${VERSION_CODENAME:-}")
+    if [ "$codename" != "${APT_SUITES%% *}" ]; then
+        say "this base is ${codename:-unknown}, not ${APT_SUITES%% *}: its own sources are asked"
+        return 0
+    fi
+    printf '%s\n' "$APT_SUITES" | tr ';' '\n' | sed "s|^|deb $APT_MIRROR |" > "$1/sources"
+    {
+        [ -z "${APT_CONFIG:-}" ] || cat "$APT_CONFIG"
+        printf 'Dir::Etc::SourceList "%s";\nDir::Etc::SourceParts "-";\n' "$1/sources"
+    } > "$1/apt.conf"
+    export APT_CONFIG="$1/apt.conf"
 }
 
 # usage: missing PINS
@@ -73,7 +94,9 @@ main() {
     ARCHIVES=${FOLDER:-${APT_ARCHIVES:-/var/cache/apt/archives}}
     pins=$1
     shift
-    apt-get update
+    folder=$(mktemp -d)
+    choose_sources "$folder"
+    apt-get update || say "WARNING: not every source of this base answers"
     if grep -q '^[a-z]' "$pins"; then
         install_pinned "$pins"
     else
@@ -81,6 +104,7 @@ main() {
         if [ -n "$FOLDER" ]; then fetch "$@"; else install "$@"; fi
     fi
     apt-get clean
+    rm -rf "$folder"
     # Also the files that contain a time.
     rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/*.log /var/cache/ldconfig/aux-cache
 }

@@ -9,41 +9,31 @@
               a conflict that the base did not have, or an import fails
 ``download``  for a bundle: download what ``install`` would install
 
-Needs Python 3.8 and pip, nothing else.
+Needs Python 3.8 and pip, nothing else, and pip_check.py and training_import.py in the same folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+import pip_check
+import training_import
+from pip_check import canonical, is_complaint, name_of, required_by
 
 FOLDER = Path("/opt/verljob/guard")
-COMPLAINT = r"\S+ \S+ (?:has requirement|requires) "
 BUILD_TOOLS = Path(__file__).with_name("build-tools.txt")
 SDIST = "# sdist"  # how images/pins/locks.py marks a package that has no wheel
-# A stand-in base (tests/image/standins) lists here the modules that its stubs do not have.
-STUBBED = Path("/opt/standin/cannot-import")
-
-
-def canonical(name: str) -> str:
-    """Normalize a package name by PEP 503, so that two spellings are one package."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def name_of(requirement: str) -> str:
-    """Return the package of a requirement line."""
-    return canonical(re.split(r"[=\[ ;<>!~]", requirement, maxsplit=1)[0])
 
 
 def distributions() -> dict[str, metadata.Distribution]:
@@ -83,17 +73,9 @@ def conflicts() -> list[str]:
         if last["state"] == state:
             return list(last["conflicts"])
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    complaints = [line for line in done.stdout.splitlines() if re.match(COMPLAINT, line)]
+    complaints = [line for line in done.stdout.splitlines() if is_complaint(line)]
     _write("checked.json", [json.dumps({"state": state, "conflicts": complaints})])
     return complaints
-
-
-def required_by(conflict: str) -> str:
-    """Return the required package of a complaint of `pip check`.
-
-    `a 1.0 has requirement b>=2, but you have b 1.0.` and `a 1.0 requires b, which is not installed.`
-    """
-    return name_of(re.split(COMPLAINT, conflict)[-1].split(", ")[0])
 
 
 def locked(*locks: Path) -> dict[str, str]:
@@ -132,13 +114,15 @@ def record(protect: list[str], lock: Path, wanted: list[str], has: list[str], ow
     held = [f"{name}=={facts['version']}" for name, facts in sorted(kept.items())]
     _write("protected.txt", held)  # for installations into the finished image
     _write("requirements.txt", [line for line in missing if name_of(line) not in kept])
-    _write("before.json", [json.dumps({"protected": kept, "conflicts": old}, indent=1, sort_keys=True)])
+    versions = {name: facts["version"] for name, facts in current.items()}
+    before = {"protected": kept, "conflicts": old, "versions": versions}
+    _write("before.json", [json.dumps(before, indent=1, sort_keys=True)])
     say(f"protected: {', '.join(held) or 'nothing'}; to install: {len(missing)} of {len(lines)} of the lock")
 
 
 def install(*locks: Path, wanted: list[str] | None = None) -> None:
     """Install ``wanted``, else the recorded rest, then the packages that have to change for it, until none is left."""
-    before = json.loads((FOLDER / "before.json").read_text(encoding="utf-8"))
+    before = read_before()
     lines, left = locked(*locks), (FOLDER / "requirements.txt").read_text(encoding="utf-8").splitlines()
     if wanted:
         current = installed()
@@ -155,7 +139,7 @@ def install(*locks: Path, wanted: list[str] | None = None) -> None:
             only = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--find-links", folder]
             pip(["install", "--no-compile", *only, "-r", str(FOLDER / "requirements.txt")])
         moved.update({name_of(line): line for line in left})
-        broken = {required_by(line) for line in conflicts() if line not in before["conflicts"]}
+        broken = {required_by(line) for line in pip_check.new(conflicts(), before["conflicts"])}
         left = [lines[name] for name in sorted(broken - set(moved) - set(before["protected"])) if name in lines]
         for line in left:
             say(f"the base's {name_of(line)} does not fit, {line.split()[0]} replaces it")
@@ -206,11 +190,14 @@ def pip(arguments: list[str], variables: dict[str, str] | None = None) -> None:
         sys.exit(f"guard: pip {' '.join(arguments)} exited with {done.returncode}")
 
 
-def verify(pins: list[str], imports: list[str], tolerate: list[str]) -> None:
-    """Fail with every difference from the expected image."""
-    before = json.loads((FOLDER / "before.json").read_text(encoding="utf-8"))
-    current = installed()
-    wrong = []
+def verify(
+    pins: list[str], imports: list[str], tolerate: list[str], training: Sequence[str] = (), mode: str = ""
+) -> None:
+    """Fail with every difference from the expected image; report what is known and could not be proved.
+
+    ``training`` has the modules that a training imports, ``mode`` the vllm_mode that verl has to choose.
+    """
+    before, current, wrong = read_before(), installed(), list[str]()
     for name, facts in before["protected"].items():
         now = current.get(name)
         if now != {key: facts[key] for key in ("version", "location")}:
@@ -222,25 +209,49 @@ def verify(pins: list[str], imports: list[str], tolerate: list[str]) -> None:
         # A pin without a local version matches any: torch 2.13.0 is 2.13.0+cpu.
         if version not in (present, present.split("+")[0]):
             wrong.append(f"{name} should be {version}, it is {present}")
-    known = [re.compile(r"{} \S+ (has requirement|requires) {}\b".format(*pair.split(":"))) for pair in tolerate]
-    new = [line for line in conflicts() if line not in before["conflicts"]]
-    wrong += [f"pip check: {line}" for line in new if not any(pattern.match(line) for pattern in known)]
+    wrong += conflict_failures(before, tolerate)
     wrong += [failure for failure in map(import_failure, imports) if failure]
+    wrong += [failure for module in training if (failure := import_failure(module, strict=False))]
+    if mode and not training_import.stubbed("verl") and (found := training_import.vllm_mode()) != mode:
+        wrong.append(
+            f"verl's vllm_mode is {found or 'not known'}, not {mode}: check ROCM_PATH and vLLM's version"
+        )
     if wrong:
         sys.exit("guard: this image is not as expected:\n  " + "\n  ".join(wrong))
     say(f"{len(before['protected'])} protected packages unchanged, {len(pins)} pins correct, imports work")
 
 
-def import_failure(module: str) -> str:
-    """Return the reason why a module cannot be imported, or an empty string."""
-    if STUBBED.exists() and module in STUBBED.read_text(encoding="utf-8").split():
+def conflict_failures(before: Mapping[str, Any], tolerate: Sequence[str]) -> Iterator[str]:
+    """Yield the conflicts that this build made and the catalog does not tolerate; warn of those of the base."""
+    found, now = conflicts(), {name: facts["version"] for name, facts in installed().items()}
+    new = pip_check.new(found, before["conflicts"])
+    for line in found:
+        if line not in new:
+            say(f"WARNING: the base has this conflict without the build: {line}")
+        elif not pip_check.tolerated(line, tolerate):
+            yield pip_check.explain(line, before["versions"], now, before["protected"])
+
+
+def import_failure(module: str, *, strict: bool = True) -> str:
+    """Return the reason why a module cannot be imported, or an empty string.
+
+    Unless ``strict``, an error that may come from the missing GPU is only reported.
+    """
+    if training_import.stubbed(module):
         say(f"NOT TRIED: import {module}: this base is a stand-in")
         return ""
-    try:
-        importlib.import_module(module)
-    except BaseException as failure:  # an import may raise anything, also SystemExit
-        return f"import {module}: {type(failure).__name__}: {failure}"
+    error = training_import.failure(module)
+    if error is None:
+        return ""
+    if strict or not training_import.may_need_gpu(error):
+        return training_import.sentence(module, error)
+    say(f"NOT PROVED: {training_import.sentence(module, error)} (this machine has no GPU: run `doctor --deep` on one)")
     return ""
+
+
+def read_before() -> Any:
+    """Read the record of the base."""
+    return json.loads((FOLDER / "before.json").read_text(encoding="utf-8"))
 
 
 def say(line: str) -> None:
@@ -264,8 +275,10 @@ def main() -> None:
     downloading.add_argument("--folder", required=True)
     for name in ("protect", "wanted", "has", "own"):
         recording.add_argument(f"--{name}", type=str.split, default=[])
-    for name in ("pins", "imports", "tolerate"):
+    for name in ("pins", "imports", "tolerate", "training"):
         verifying.add_argument(f"--{name}", type=str.split, default=[])
+    verifying.add_argument("--rocm", action="store_true", help="report vLLM's sleep mode and verl's vllm_mode")
+    verifying.add_argument("--vllm-mode", default="", help="the vllm_mode that verl has to choose")
     given = parser.parse_args()
     if given.verb == "record":
         record(given.protect, given.lock, given.wanted, given.has, given.own)
@@ -274,7 +287,10 @@ def main() -> None:
     elif given.verb == "download":
         download(given.folder, *given.lock)
     else:
-        verify(given.pins, given.imports, given.tolerate)
+        if given.rocm:
+            for line in training_import.rocm_facts():
+                say(line)
+        verify(given.pins, given.imports, given.tolerate, given.training, given.vllm_mode)
         sys.stdout.flush()
         os._exit(0)  # Python would take a second to tear down the imported modules
 

@@ -25,6 +25,9 @@ BUILT_FOR_CUDA = {
     "flash-attn", "flashinfer-python", "transformer-engine", "bitsandbytes", "deep-ep",
 }  # fmt: skip
 CUDA_NAMES = ("nvidia-", "cuda-", "cupy-cuda")
+SLEEPS_SINCE = Version("0.11.1")  # vllm/platforms/interface.py: is_sleep_mode_available
+# ray-project/ray issue 52701: on ROCm it asserts when CUDA_VISIBLE_DEVICES alone is set, as verl's Worker sets it.
+ASSERTS_ON_ROCM = (Version("2.45"), Version("2.48"))
 FIRST_WITH_ZSTD = Version("23.0")  # moby's notes of 23.0; 20.10 says "invalid tar header"
 
 
@@ -58,12 +61,24 @@ def problems(variant: Variant) -> list[str]:
 
 def python_for_verl(variant: Variant) -> Iterator[str]:
     """Requires-Python of the release."""
-    verl, python = variant.installs["verl"], Version(variant.python)
+    verl, python = variant.installs["verl"], variant.python
     if (required := _release(variant).requires_python) and not required.contains(python):
-        releases = {each: verl_releases.release(each).requires_python for each in verl_releases.known()}
-        fits = [each for each, versions in releases.items() if versions and versions.contains(python)]
+        fits = [each for each in verl_releases.known() if verl_releases.admits(each, python)]
         last = f"; verl {max(fits, key=Version)} is the last one for it" if fits else ""
         yield f"verl {verl} needs Python {required}, the base has {python}{last}."
+
+
+def python_for_its_code(variant: Variant) -> Iterator[str]:
+    """Code that a training runs and this Python cannot: METADATA does not say it (images/pins/verl_python.py)."""
+    verl, found = str(_release(variant).version), verl_releases.unusable()
+    if lines := found.get(verl, {}).get(variant.python, {}).get(variant.rollout):
+        fits = [each for each in found if not found[each].get(variant.python, {}).get(variant.rollout)]
+        fits = [each for each in fits if verl_releases.admits(each, variant.python)]
+        last = f"take verl {max(fits, key=Version)}, or a base with another Python" if fits else "take another base"
+        yield (
+            f"verl {verl}'s METADATA admits Python {variant.python}, the base's, but a training cannot run on it: "
+            f"{'; '.join(lines)}: {last}."
+        )
 
 
 def ranges_of_verl(variant: Variant) -> Iterator[str]:
@@ -91,13 +106,35 @@ def vllm_that_verl_knows(variant: Variant) -> Iterator[str]:
         )
 
 
+def sleep_mode_on_rocm(variant: Variant) -> Iterator[str]:
+    """verl makes vLLM sleep while it trains, which vLLM does on ROCm since its release 0.11.1 of 2025-11-19.
+
+    verl 0.4 has another way for vLLM 0.6.3, `vllm_mode` customized. AMD's image with an "0.11.1" of 2025-10-24 is older
+    than the release, so that version needs a source, too.
+    """
+    vllm = variant.pins.get("vllm")
+    if variant.platform != "rocm" or variant.rollout != "vllm" or not vllm or variant.sleep_mode:
+        return
+    customized = Version(variant.installs["verl"]) < Version("0.5.0") and vllm.split("+")[0] in ("0.5.4", "0.6.3")
+    if not customized and Version(vllm.split("+")[0]) <= SLEEPS_SINCE:
+        yield (
+            f"The base's vLLM {vllm} has no sleep mode on ROCm, with which verl {variant.installs['verl']} starts it: "
+            f"it needs release {SLEEPS_SINCE} (2025-11-19) or later, or a patched vLLM. Take a newer base, or name the "
+            "source that says that this vLLM has a sleep mode as `sleep_mode` in images/catalog.toml."
+        )
+
+
 def ray_for_the_toolkit(variant: Variant) -> Iterator[str]:
-    """verl_node supports Ray from 2.40; Ray from 2.45 refuses ROCR_VISIBLE_DEVICES, which verl before 0.5 sets."""
-    ray, verl = Version(variant.installs["ray"]), Version(variant.installs["verl"])
+    """verl_node supports Ray from 2.40, and Ray 2.45 to 2.47 does not work with verl on ROCm."""
+    ray, (first, mended) = Version(variant.installs["ray"]), ASSERTS_ON_ROCM
     if ray < Version("2.40"):
         yield f"Ray {ray} is older than 2.40."
-    if variant.platform == "rocm" and verl < Version("0.5.0") and ray >= Version("2.45"):
-        yield f"Ray {ray} refuses ROCR_VISIBLE_DEVICES, and verl {verl}'s own ROCm image pins ray<2.45."
+    if variant.platform == "rocm" and first <= ray < mended:
+        yield (
+            f"Ray {ray} ends verl's workers on ROCm: it asserts that HIP_VISIBLE_DEVICES is set when "
+            "CUDA_VISIBLE_DEVICES is, and verl moves the one to the other (ray issue 52701). Take Ray "
+            f"{mended} or later, or one before {first}."
+        )
 
 
 def cuda_on_rocm(variant: Variant) -> Iterator[str]:
@@ -111,8 +148,10 @@ def cuda_on_rocm(variant: Variant) -> Iterator[str]:
 
 RULES: tuple[Callable[[Variant], Iterator[str]], ...] = (
     python_for_verl,
+    python_for_its_code,
     ranges_of_verl,
     vllm_that_verl_knows,
+    sleep_mode_on_rocm,
     ray_for_the_toolkit,
     cuda_on_rocm,
 )

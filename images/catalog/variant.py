@@ -96,6 +96,10 @@ class Variant:
     advice: str = ""
     tolerates: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
+    training: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    vllm_mode: str = ""
+    sleep_mode: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
     source: str = (
         ""  # origin of a verl that is not a release: set by images/context/verl_source.py, never by the catalog
@@ -186,6 +190,11 @@ class Variant:
     def imports_without_verl(self) -> list[str]:
         """The modules that can be imported before verl is installed."""
         return [name for name in self.imports if name.partition(".")[0] != "verl"]
+
+    @property
+    def training_imports(self) -> list[str]:
+        """The modules of verl that a training with this rollout imports."""
+        return [*self.training.get("worker", ()), *self.training.get(self.rollout, ())]
 
     @property
     def guarded(self) -> list[str]:

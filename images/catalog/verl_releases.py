@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 
 from images.errors import CatalogError
-from images.host.paths import VERL_METADATA
+from images.host.paths import VERL_METADATA, VERL_PYTHON
 from images.host.process import run
 
 KEPT = ("Name", "Version", "Requires-Python", "Requires-Dist")
@@ -36,6 +36,19 @@ def ranges(release: Metadata, extra: str = "") -> Iterator[tuple[NormalizedName,
     for requirement in release.requires_dist or []:
         if requirement.specifier and (requirement.marker is None or requirement.marker.evaluate({"extra": extra})):
             yield canonicalize_name(requirement.name), requirement.specifier
+
+
+def admits(version: str, python: str) -> bool:
+    """Whether a release's METADATA admits a Python such as 3.9."""
+    versions = release(version).requires_python
+    return versions is None or versions.contains(python)
+
+
+@cache
+def unusable(path: Path = VERL_PYTHON) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """Read the lines of each release that a training cannot run, by release, Python and rollout (verl_python.py)."""
+    found: dict[str, dict[str, dict[str, list[str]]]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def known(folder: Path = VERL_METADATA) -> list[str]:

@@ -8,7 +8,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
-STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh", "amdsmi.py")  # files of TEMPLATES that a Dockerfile runs
+# Files of TEMPLATES that a Dockerfile runs.
+STEPS = ("guard.py", "pip_check.py", "training_import.py", "build-tools.txt", "compile.py", "apt.sh", "amdsmi.py")
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 
@@ -16,6 +17,7 @@ PINS = ROOT / "images" / "pins"
 LOCKS = PINS / "locks"  # one lock file per variant, Python and machine
 APT_PINS = PINS / "apt"
 VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
+VERL_PYTHON = VERL_METADATA / "python.json"  # code of verl's releases that a Python cannot run
 TORCH_PINS = PINS / "wheels.txt"
 BASE_DIGESTS = PINS / "bases.json"
 

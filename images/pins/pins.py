@@ -18,7 +18,7 @@ from images.catalog.catalog import Catalog, PinnedBase, read_bases
 from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned, RegistryFailed
 from images.host.paths import BASE_DIGESTS, BUILD_TOOLS
-from images.pins import apt, locks, torch_wheels
+from images.pins import apt, locks, torch_wheels, verl_python
 
 LOCK_LINE = re.compile(rf"[a-z0-9-]+==\S+( --hash=sha256:[0-9a-f]{{64}})+(  {locks.SDIST})?$")
 APT_LINE = re.compile(r"[a-z0-9.+-]+ \S+ [0-9a-f]{64}$")
@@ -59,6 +59,7 @@ def update(catalog: Catalog) -> Iterator[str]:
     variants = list(catalog.variants.values())
     for verl in sorted({variant.installs["verl"] for variant in variants}):
         yield str(verl_releases.update(verl))
+    yield str(verl_python.update({variant.python for variant in variants}))
     for reference, reason in update_bases(variant.base for variant in variants).items():
         yield f"{reference}: {reason}"
     yield str(BASE_DIGESTS)

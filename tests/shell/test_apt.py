@@ -24,6 +24,9 @@ def base(tmp_path: Path) -> Path:
         "dpkg-query": 'for name; do :; done; [ "$name" != libc6 ] || echo installed',
         "apt-cache": "case $2 in python3=3.11.2-1 | tini=1:0.19.0-1) ;; *) exit 100 ;; esac",
         "apt-get": f'echo "$*" >> {tmp_path}/calls\n'
+        f'[ "$1" != update ] || [ -z "$APT_CONFIG" ] || cat "$APT_CONFIG" "${{APT_CONFIG%/*}}/sources" '
+        f"> {tmp_path}/asked\n"
+        f'[ "$1" != update ] || [ ! -e {tmp_path}/dead ] || exit 100\n'
         f'case "$*" in *--download-only*) echo "a package" | tee {tmp_path}/python3_3.11.2-1_amd64.deb '
         f"> {tmp_path}/tini_1%3a0.19.0-1_amd64.deb ;; esac",
     }
@@ -31,11 +34,12 @@ def base(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "pins").write_text(PINS)
+    (tmp_path / "os-release").write_text('NAME="Debian GNU/Linux"\nVERSION_CODENAME=bookworm\n')
     return tmp_path
 
 
-def run(base: Path, *packages: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{base}:{os.environ['PATH']}", "APT_ARCHIVES": str(base)}
+def run(base: Path, *packages: str, options: Sequence[str] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{base}:{os.environ['PATH']}", "APT_ARCHIVES": str(base), **variables}
     argv = ["sh", str(SCRIPT), *options, str(base / "pins"), *packages]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
@@ -101,3 +105,49 @@ def test_downloaded_packages_are_verified_without_installation(base: Path, pinne
     assert calls(base) == ["update", fetched, "clean"]
     (base / "pins").write_text(PINS.replace(f"tini 1:0.19.0-1 {DEB}", f"tini 1:0.19.0-1 {64 * '0'}"))
     assert run(base, "python3", "tini", options=["--download", str(base)]).returncode != 0
+
+
+def sources(base: Path, suites: str = "bookworm main;bookworm-updates main") -> dict[str, str]:
+    """The variables that a Dockerfile sets for apt.sh."""
+    (base / "site").mkdir()
+    (base / "site/apt").write_text('Acquire::Retries "3";\n')
+    (base / "site/sources").write_text("the site's\n")
+    given = {"APT_MIRROR": "http://deb.debian.org/debian", "APT_SUITES": suites, "APT_CONFIG": str(base / "site/apt")}
+    return {**given, "OS_RELEASE": str(base / "os-release"), "SITE_SOURCES": str(base / "none")}
+
+
+def test_only_the_sources_of_the_pins_are_asked(base: Path) -> None:
+    done = run(base, "tini", **sources(base))
+
+    assert done.returncode == 0, done.stderr
+    configuration, *lines = (base / "asked").read_text().split('SourceParts "-";\n')
+    assert 'Acquire::Retries "3";' in configuration
+    assert 'Dir::Etc::SourceList "' in configuration
+    assert lines == [
+        "deb http://deb.debian.org/debian bookworm main\ndeb http://deb.debian.org/debian bookworm-updates main\n"
+    ]
+
+
+def test_a_sites_sources_are_not_replaced(base: Path) -> None:
+    given = sources(base)
+
+    run(base, "tini", **{**given, "SITE_SOURCES": given["APT_CONFIG"]})
+
+    assert (base / "asked").read_text() == 'Acquire::Retries "3";\nthe site\'s\n'
+
+
+def test_a_base_of_another_distribution_keeps_its_sources(base: Path) -> None:
+    done = run(base, "tini", **sources(base, "noble main universe"))
+
+    assert "this base is bookworm, not noble: its own sources are asked" in done.stdout
+    assert (base / "asked").read_text().endswith("the site's\n")
+
+
+def test_a_dead_source_ends_no_installation(base: Path) -> None:
+    (base / "dead").touch()
+
+    done = run(base, "python3", "tini")
+
+    assert done.returncode == 0, done.stderr
+    assert "WARNING: not every source of this base answers" in done.stdout
+    assert calls(base)[-1] == "clean"

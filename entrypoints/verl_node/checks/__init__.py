@@ -55,6 +55,8 @@ CHECKS: tuple[Check, ...] = (
     cache.cache_is_kept,
     cache.cache_has_room,
     cache.gated_model_has_a_token,
+    gpu_work.training_can_be_imported,
+    gpu_work.gpus_are_counted_alike,
     gpu_work.gpus_compute_alike,
     gpu_work.gpus_sum_together,
     vllm.engine_generates,

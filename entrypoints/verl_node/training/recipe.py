@@ -73,6 +73,7 @@ def make_training(
     recipe: Recipe,
     overrides: Sequence[str],
     *,
+    image_overrides: Sequence[str] = (),
     verl_version: str,
     nodes: int,
     gpus_per_node: int,
@@ -86,7 +87,8 @@ def make_training(
 ) -> Training:
     """Return the training of ``recipe`` and ``overrides`` on this allocation.
 
-    ``overrides`` win over the recipe, which uses verl 0.9's keys; ``model`` wins over the recipe's model, an override
+    ``overrides`` win over ``image_overrides``, what the image needs, and these over the recipe; all use verl 0.9's
+    keys. ``model`` wins over the recipe's model, an override
     of a model path over both. ``checkpoints`` is their folder, by default in ``run_dir``; ``expires`` is the deadline
     for writing a checkpoint, in epoch seconds. ``wandb`` is whether this account can log to Weights & Biases: without
     it a recipe with wandb runs without that logger, and gets a note. A ``long`` run without checkpoints gets a warning.
@@ -97,7 +99,7 @@ def make_training(
     release = releases.load(verl_version)
     given = merge(parse(text) for text in overrides)
     derived_overrides.check_allocation(given, nodes, gpus_per_node)
-    from_recipe = merge(flatten(recipe.overrides))
+    from_recipe, from_image = merge(flatten(recipe.overrides)), merge(parse(text) for text in image_overrides)
     models_by_key = {
         key: derived_overrides.model(given.pop(key, None), model or recipe.model)
         for key in derived_overrides.MODEL_KEYS
@@ -118,7 +120,7 @@ def make_training(
     logger = derived_overrides.logger(
         requested or from_recipe.get(derived_overrides.LOGGER_KEY), file_log=release.file_logger, without=without
     )
-    merged = merge(from_recipe.values(), from_job, given.values(), [logger])
+    merged = merge(from_recipe.values(), from_image.values(), from_job, given.values(), [logger])
     derived_overrides.check_paths(merged)
     worker_env = derived_overrides.worker_environment(file_log, expires)
     translated = [
@@ -138,7 +140,11 @@ def make_training(
         models=list(dict.fromkeys(chosen.values())),
         file_log=file_log,
         checkpoints=Path(str(merged[derived_overrides.CHECKPOINTS_KEY].plain())),
-        notes=[*_notes(from_recipe, release, without), *derived_overrides.checkpoint_notes(merged, long=long)],
+        notes=[
+            *_image_notes(from_image, given),
+            *_notes(from_recipe, release, without),
+            *derived_overrides.checkpoint_notes(merged, long=long),
+        ],
         keys={key: str(override.plain()) for key, override in merged.items()},
     )
 
@@ -156,6 +162,12 @@ def _translated(release: releases.Release, overrides: Iterable[Override]) -> lis
             " ".join(error.cause for error in errors), fix=" ".join(dict.fromkeys(error.fix for error in errors))
         )
     return translated
+
+
+def _image_notes(from_image: Mapping[str, Override], given: Mapping[str, Override]) -> list[str]:
+    """Return a sentence about the settings that come from the image."""
+    used = [str(override) for key, override in from_image.items() if key not in given]
+    return [f"The image sets {', '.join(used)}; an override of the job wins."] if used else []
 
 
 def _notes(from_recipe: Mapping[str, Override], release: releases.Release, without: tuple[str, ...]) -> list[str]:

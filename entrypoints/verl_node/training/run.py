@@ -71,6 +71,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
     training = recipes.make_training(
         recipe,
         settings.overrides,
+        image_overrides=settings.image_overrides,
         verl_version=identity.verl,
         nodes=settings.allocation.nodes,
         gpus_per_node=gpus,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import training_import
 
 from images.context.render import TEMPLATES
 
@@ -26,7 +28,8 @@ def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "FOLDER", tmp_path)
-    monkeypatch.setattr(module, "STUBBED", tmp_path / "cannot-import")
+    monkeypatch.setattr(training_import, "STUBBED", tmp_path / "cannot-import")
+    monkeypatch.setattr(training_import, "DEVICES", (str(tmp_path / "kfd"),))
     return module
 
 
@@ -268,6 +271,55 @@ def test_new_conflict_fails_unless_tolerated(guard: ModuleType, have: Callable[.
         guard.verify([], [], ["tensordict:numpy"])
 
 
+BRIDGE = "megatron-bridge 0.5.0 has requirement transformers<5.9.0,>=5.8.1, but you have transformers {}."
+
+
+def test_conflict_of_the_base_is_a_warning_also_with_another_version_of_the_required_package(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lock.txt").write_text("")
+    have({**BASE, "megatron-bridge": "0.5.0", "transformers": "5.3.0"}, [BRIDGE.format("5.3.0")])
+    guard.record([], tmp_path / "lock.txt", [], [])
+    have({**BASE, "megatron-bridge": "0.5.0", "transformers": "5.9.0"}, [BRIDGE.format("5.9.0")])
+
+    guard.verify([], [], [])
+
+    assert f"WARNING: the base has this conflict without the build: {BRIDGE.format('5.9.0')}" in capsys.readouterr().out
+
+
+def test_the_same_conflict_is_new_if_the_base_did_not_have_it(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path
+) -> None:
+    (tmp_path / "lock.txt").write_text("")
+    have({**BASE, "megatron-bridge": "0.5.0", "transformers": "5.8.1"})
+    guard.record([], tmp_path / "lock.txt", [], [])
+    have({**BASE, "megatron-bridge": "0.5.0", "transformers": "5.9.0"}, [BRIDGE.format("5.9.0")])
+
+    with pytest.raises(SystemExit) as failure:
+        guard.verify([], [], [])
+
+    assert str(failure.value).splitlines()[1].strip() == (
+        f"pip check: {BRIDGE.format('5.9.0')} The cause is transformers 5.9.0, which this build installed in place of "
+        "5.8.1. Mend: add a version of transformers that meets `transformers<5.9.0,>=5.8.1` to `installs`, then "
+        "`invoke image.lock`. If a source says that the two work together: "
+        'tolerates = ["megatron-bridge:transformers"].'
+    )
+
+
+def test_conflict_of_the_base_does_not_change_its_packages(
+    guard: ModuleType, have: Callable[..., None], tmp_path: Path, pip: list[list[str]]
+) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(f"ray==2.58.1 {HASH}\ntransformers==5.8.3 {HASH}\n")
+    have({"megatron-bridge": "0.5.0", "transformers": "5.3.0"}, [BRIDGE.format("5.3.0")])
+    guard.record([], lock, ["ray==2.58.1"], [])
+    have({"megatron-bridge": "0.5.0", "transformers": "5.9.0"}, [BRIDGE.format("5.9.0")])
+
+    guard.install(lock)
+
+    assert [[line.split()[0] for line in call] for call in pip] == [["ray==2.58.1"]]
+
+
 def test_failing_import_fails_with_its_reason(guard: ModuleType, have: Callable[..., None], recorded: Path) -> None:
     have(BASE)
 
@@ -284,3 +336,107 @@ def test_import_that_a_stand_in_does_not_have_is_reported_as_untried(
     guard.verify([], ["no_such_module"], [])
 
     assert "NOT TRIED: import no_such_module" in capsys.readouterr().out
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write modules by name, and forget them after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(**sources: str) -> None:
+        for name, source in sources.items():
+            path = tmp_path.joinpath(*name.split("__"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for parent in path.relative_to(tmp_path).parents:
+                (tmp_path / parent / "__init__.py").touch()
+            path.with_suffix(".py").write_text(source)
+            for loaded in [each for each in sys.modules if each.partition(".")[0] == name.split("__")[0]]:
+                monkeypatch.delitem(sys.modules, loaded)
+        importlib.invalidate_caches()
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "source", ["raise RuntimeError('No HIP GPUs are available')", "raise ImportError('libcuda.so.1: cannot open it')"]
+)
+def test_training_import_that_may_need_a_gpu_is_reported_as_not_proved(
+    guard: ModuleType, recorded: Path, modules: Callable[..., None], capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    modules(fake_worker=source)
+
+    guard.verify([], [], [], ["fake_worker"])
+
+    assert "NOT PROVED: import fake_worker: " in capsys.readouterr().out
+    (recorded / "kfd").touch()
+    with pytest.raises(SystemExit, match="import fake_worker: "):
+        guard.verify([], [], [], ["fake_worker"])
+
+
+@pytest.mark.parametrize(
+    "source", ["import gone", "from json import gone", "raise AttributeError('verl expects another vLLM')"]
+)
+def test_training_import_that_fails_on_every_machine_fails(
+    guard: ModuleType, recorded: Path, modules: Callable[..., None], source: str
+) -> None:
+    modules(fake_worker=source)
+
+    with pytest.raises(SystemExit, match="import fake_worker: "):
+        guard.verify([], [], [], ["fake_worker"])
+
+
+ROLLOUT = "verl__workers__rollout__vllm_rollout"
+INTERFACE = """
+import enum
+class PlatformEnum(enum.Enum):
+    CUDA = 1
+    ROCM = 2
+class Platform:
+    _enum = None
+    def is_sleep_mode_available(self):
+        return self._enum in (PlatformEnum.CUDA, {})
+"""
+
+
+@pytest.mark.parametrize(("also", "answer"), [("PlatformEnum.ROCM", True), ("None", False)])
+def test_sleep_mode_of_rocm_is_reported_without_a_gpu(
+    guard: ModuleType, modules: Callable[..., None], also: str, answer: bool
+) -> None:
+    interface, needs_gpu = INTERFACE.format(also), "raise RuntimeError('no GPU')"
+    modules(
+        **{"vllm__platforms__interface": interface, "vllm__platforms__rocm": needs_gpu, ROLLOUT: "vllm_mode = 'spmd'"}
+    )
+
+    assert list(training_import.rocm_facts()) == [
+        f"vLLM on ROCm: current_platform.is_sleep_mode_available() is {answer}",
+        "verl's vllm_mode: spmd",
+    ]
+
+
+def test_vllm_without_a_sleep_mode_says_so(guard: ModuleType, modules: Callable[..., None]) -> None:
+    modules(**{"vllm__platforms__interface": INTERFACE.format("").replace("is_sleep_mode_available", "other")})
+
+    assert "this version has no sleep mode" in next(training_import.rocm_facts())
+
+
+def test_another_vllm_mode_fails(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, modules: Callable[..., None]
+) -> None:
+    have(BASE)
+    modules(**{ROLLOUT: "vllm_mode = 'spmd'"})
+
+    guard.verify([], [], [], [], "spmd")
+    with pytest.raises(SystemExit, match="vllm_mode is spmd, not customized: check ROCM_PATH and vLLM's version"):
+        guard.verify([], [], [], [], "customized")
+
+
+def test_stand_in_is_asked_for_neither(
+    guard: ModuleType, have: Callable[..., None], recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    have(BASE)
+    (recorded / "cannot-import").write_text("verl\n")
+
+    guard.verify([], [], [], ["verl.workers.fsdp_workers"], "customized")
+
+    assert "NOT TRIED: import verl.workers.fsdp_workers" in capsys.readouterr().out
+    assert "NOT TRIED: vLLM's sleep mode" in next(training_import.rocm_facts())

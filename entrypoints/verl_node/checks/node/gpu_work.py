@@ -1,19 +1,23 @@
-"""Deep checks: computation and collectives on the GPUs, on request."""
+"""Deep checks on request: imports of a training, the number of GPUs, computation and collectives on them."""
 
 from __future__ import annotations
 
 import json
 import re
 import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, Any
 
 from verl_node.checks import child
 from verl_node.checks.check import check
 from verl_node.checks.node import gpus as gpu_checks
 from verl_node.checks.result import IDLE, Result
-from verl_node.gpu import status
+from verl_node.gpu import status, visible_devices
 from verl_node.settings.settings import Settings
 
+IMPORT_LIMIT_S = 150.0  # torch, vLLM and SGLang, on a file system that may be cold; a deep run has 180
 LIMIT_S = 85.0  # two of them fit into the three minutes of a deep run
 _OF_PEAK = 0.6  # a product of this size reaches 0.87 to 0.90 of the peak on an H200 (docs/benchmarks.md)
 _FIX = "Exclude the node (sbatch --exclude), and have the GPU examined."
@@ -32,6 +36,61 @@ _PEAK_TFLOPS = {
 }
 # GB/s of one NVLink in one direction: 900 GB/s in both for the 18 of an H100 or H200, 1800 for the 18 of a B200.
 _LINK_GBPS, _LINK_GBPS_BLACKWELL = 25.0, 50.0
+
+
+@check("image", limit_s=IMPORT_LIMIT_S, deep=True)
+def training_can_be_imported(settings: Settings, gpus: int) -> Result:
+    """verl's worker and the rollouts of the image's engines can be imported; on ROCm vLLM has a sleep mode."""
+    if find_spec("verl") is None:
+        return IDLE
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+        file = Path(folder) / "answer.json"
+        argv = ["verl_node.checks.import_smoke", settings.platform, str(file)]
+        code = child.run(argv, limit_s=IMPORT_LIMIT_S - 5, stdout=output, stderr=output, done=file.exists)
+        if not file.exists():
+            last = (_lines(output) or ["no error message"])[-1]
+            seen = "It took too long." if code is None else f"It exited with {code}: {last}"
+            return Result("fail", seen, "Import the modules manually in a container of this image.")
+        answer: dict[str, Any] = json.loads(file.read_bytes())
+    failed, expected = answer["failed"], "verl's worker and a rollout that can be imported"
+    if failed:
+        engines = {name.split(".")[3].partition("_")[0] for name in answer["imported"] if ".rollout." in name}
+        works = "verl" not in failed and engines - set(failed)
+        fix = "Use another image (docs/tags.md), or install what is missing in your own Dockerfile."
+        return Result("warn" if works else "fail", f"{'; '.join(failed.values())}.", fix, expected)
+    facts = {name: answer[name] for name in ("sleep_mode", "vllm_mode") if answer[name] not in (None, "")}
+    seen = "".join(f"; {name} is {value}" for name, value in facts.items())
+    return Result("ok", f"Imported: {', '.join(answer['imported'])}{seen}.")
+
+
+@check("image", limit_s=LIMIT_S, deep=True)
+def gpus_are_counted_alike(settings: Settings, gpus: int) -> Result:
+    """Ray counts as many GPUs as torch sees and the driver lists."""
+    if not gpu_checks.job_has_gpus(settings, gpus):
+        return IDLE
+    try:
+        driver = len(gpu_checks.job_gpus(settings, gpus))
+    except status.NoAnswer:
+        return IDLE  # driver_answers reports it
+    counts = {who: _run_json(["verl_node.gpu.count", who, settings.platform, str(gpus)]) for who in ("ray", "torch")}
+    seen = f"The driver lists {driver} GPUs, Ray counts {counts['ray']}, torch sees {counts['torch']}."
+    if counts["ray"] == counts["torch"] == driver:
+        return Result("ok", seen)
+    return Result("fail", seen, _count_fix(settings.platform, counts, driver), "the same number three times")
+
+
+def _count_fix(platform: str, counts: dict[str, Any], driver: int) -> str:
+    if platform == "rocm" and counts["ray"] == 0 and find_spec("amdsmi") is None:
+        return (
+            "Ray counts AMD's GPUs with the Python package amdsmi, which this image does not have: install it from "
+            "share/amd_smi of its ROCm (`repairs` of the catalog's rocm10 does), or use an image that has it."
+        )
+    if platform == "rocm" and counts["torch"] == 0 and driver:
+        return (
+            "A second libamd_smi, loaded with RTLD_GLOBAL, hides the GPUs from torch (ROCm/rocm-systems#7643): set "
+            "rtld_global to False in rocm_sdk/__init__.py, as `repairs` of the catalog's rocm10 does."
+        )
+    return f"Compare {', '.join(visible_devices.MASKS)} in the job and in the image, and the devices of the container."
 
 
 @check("slurm-container", limit_s=LIMIT_S, threshold=0.8, deep=True)
@@ -109,15 +168,20 @@ def nvlink_gbps(topology: str, model: str) -> float | None:
 
 def _benchmark(operation: str) -> dict[str, Any] | str:
     """Return the figures of verl_node.gpu.benchmark, or the reason for its failure."""
+    figures: dict[str, Any] | str = _run_json(["verl_node.gpu.benchmark", operation])
+    return figures
+
+
+def _run_json(module_argv: Sequence[str]) -> Any:
+    """Return the JSON that a module prints last, or the reason for its failure, a text."""
     limit_s = LIMIT_S - 5
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        code = child.run(["verl_node.gpu.benchmark", operation], limit_s=limit_s, stdout=stdout, stderr=stderr)
+        code = child.run(module_argv, limit_s=limit_s, stdout=stdout, stderr=stderr)
         output, errors = (_lines(file) for file in (stdout, stderr))
     if code is None:
         return f"It took longer than {limit_s:.0f} s."
     if code == 0 and output:
-        figures: dict[str, Any] = json.loads(output[-1])
-        return figures
+        return json.loads(output[-1])
     return f"It exited with {code}: {errors[-1] if errors else 'no error message'}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,28 +13,31 @@ from verl_node.checks import child
 from verl_node.checks.check import check
 from verl_node.checks.result import IDLE, OK, Result
 from verl_node.checks.vllm_smoke import TOKENS
+from verl_node.settings.identity import installed
 from verl_node.settings.settings import Settings
 
 LIMIT_S = 160.0  # of a deep run's 180; most of it is imports, and the start of NCCL over several GPUs
 _MARGIN_S = 10.0
 LOG = "vllm.log"
-_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+# vllm/device_allocator/cumem.py reads this variable alone: until 0.20.0 it asserts, later it turns the setting off for
+# its pool (PyPI's wheels of 0.8.5 to 0.32.0).
+_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+_TURNS_IT_OFF = (0, 20, 1)
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 _EXPECTED = "an engine that starts and generates"
 
 
 @check("vllm")
 def allocator_settings_fit(settings: Settings, gpus: int) -> Result:
-    """expandable_segments is not True: vLLM's sleep mode asserts that it is off."""
-    for name in _ALLOCATORS:
-        value = settings.environ.get(name, "")
-        if "expandable_segments:true" in value.replace(" ", "").lower():
-            return Result(
-                "fail",
-                f"{name}={value}: vLLM's memory pool for its sleep mode does not support it.",
-                f"Remove expandable_segments from {name}; verl turns it on itself if it can.",
-                "expandable_segments unset or False",
-            )
+    """expandable_segments is not True for a vLLM before 0.20.1, whose sleep mode asserts that it is off."""
+    value, version = settings.environ.get(_ALLOCATOR, ""), installed("vllm")
+    if "expandable_segments:True" in value and version and _numbers(version) < _TURNS_IT_OFF:
+        return Result(
+            "fail",
+            f"{_ALLOCATOR}={value}: the memory pool of vLLM {version} for its sleep mode does not support it.",
+            f"Remove expandable_segments from {_ALLOCATOR}; verl turns it on itself if it can.",
+            "expandable_segments unset or False, or vLLM 0.20.1 or later",
+        )
     return OK
 
 
@@ -85,3 +89,8 @@ def _failure(log: Path) -> tuple[str, str]:
         f"vLLM did not generate: {explanation.line or explanation.cause}.",
         explanation.fix or "Run python3 -m verl_node.checks.vllm_smoke 1 FILE manually.",
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return (0, 20, 2) of ``0.20.2rc1+rocm700``."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
