@@ -10,6 +10,8 @@ TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # files of TEMPLATES that a Dockerfile runs
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
+CHANGELOG = ROOT / "CHANGELOG.md"
+PYPROJECT = ROOT / "pyproject.toml"
 CATALOG = ROOT / "images" / "catalog.toml"
 
 PINS = ROOT / "images" / "pins"
@@ -29,6 +31,7 @@ EXPORTS = BUILD / "export"
 LAYER_SIZES = BUILD / "layers"
 LOCK_FILES = BUILD / "locks"
 PUSHED = BUILD / "pushed"
+RELEASES = BUILD / "releases"  # text and table of each version
 RECORDS = BUILD / "provenance"
 REPORTS = BUILD / "reports"
 STAGED = BUILD / "images"  # build contexts, by variant
