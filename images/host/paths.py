@@ -10,8 +10,6 @@ TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 STEPS = ("guard.py", "build-tools.txt", "compile.py", "apt.sh")  # files of TEMPLATES that a Dockerfile runs
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
-CHANGELOG = ROOT / "CHANGELOG.md"
-PYPROJECT = ROOT / "pyproject.toml"
 CATALOG = ROOT / "images" / "catalog.toml"
 
 PINS = ROOT / "images" / "pins"

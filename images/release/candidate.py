@@ -17,7 +17,7 @@ from images.catalog.variant import Variant
 from images.context import render
 from images.engine.daemon import local
 from images.errors import CommandFailed, NotTrusted, ReleaseFailed
-from images.host.paths import PYPROJECT, ROOT
+from images.host.paths import ROOT
 from images.host.process import run
 from images.provenance import attest, signing, slsa, verify
 from images.registry import referrers
@@ -71,7 +71,8 @@ def make(release: Release, variant: Variant, names: Sequence[str], site: Site) -
 
 def smoke_test(image: str) -> None:
     """Run the tests that images inherit (tests/image/inherited) on a local image."""
-    argv = [sys.executable, "-m", "pytest", "--quiet", "-c", str(PYPROJECT), "-p", "no:cacheprovider", str(SMOKE_TESTS)]
+    settings = ["-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"]
+    argv = [sys.executable, "-m", "pytest", "--quiet", *settings, str(SMOKE_TESTS)]
     try:
         run(argv, {"VERLJOB_TEST_IMAGES": image})
     except CommandFailed as failure:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from images.contents.layer_sizes import mb
 from images.errors import ReleaseFailed
-from images.host.paths import CHANGELOG
 
 HEADING = re.compile(r"## +\[?([^\]\s]+)\]?.*")
 VERIFY = """\
@@ -34,7 +33,7 @@ class Published:
     state: str
 
 
-def section(version: str, changelog: Path = CHANGELOG) -> str:
+def section(version: str, changelog: Path) -> str:
     """Return the text below a version's heading; raise ReleaseFailed if there is none."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""A release of the toolkit: its version, commit, registry, key and CHANGELOG section, checked before anything is built."""
+"""A release of the toolkit: version, commit, registry, key and CHANGELOG section, checked before anything is built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from images.catalog.variant import Variant
 from images.errors import CommandFailed, ReleaseFailed
-from images.host.paths import CHANGELOG, PYPROJECT, RELEASES, ROOT
+from images.host.paths import RELEASES, ROOT
 from images.provenance import signing
 from images.release import notes
 from images.report import record
@@ -40,22 +40,13 @@ class Release:
     folder: Path
 
     @classmethod
-    def from_flags(
-        cls,
-        version: str,
-        registry: str,
-        key: str,
-        output: str = "",
-        *,
-        changelog: Path = CHANGELOG,
-        pyproject: Path = PYPROJECT,
-    ) -> Release:
+    def from_flags(cls, version: str, registry: str, key: str, output: str = "") -> Release:
         """Make the release of a version or its git tag; raise ReleaseFailed if the checkout is of another version.
 
         Also if CHANGELOG.md has no section of it, a file is not committed, or the registry or the key is not usable.
         """
-        number = _require_version(version, pyproject)
-        changes = notes.section(number, changelog)
+        number = _require_version(version)
+        changes = notes.section(number, ROOT / "CHANGELOG.md")
         if not REGISTRY.fullmatch(registry):
             raise ReleaseFailed(f"--registry {registry!r} is not HOST[:PORT][/PATH] in lower case: name one registry")
         commit, public_key = _require_commit(), _public_key(Path(key))
@@ -82,13 +73,13 @@ class Release:
         return f"{self.tag(variant)}-g{self.commit[:12]}"
 
 
-def toolkit_version(pyproject: Path = PYPROJECT) -> str:
+def toolkit_version() -> str:
     """Return the toolkit's version, which pyproject.toml defines."""
-    return str(tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"])
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
 
 
-def _require_version(named: str, pyproject: Path) -> str:
-    version = toolkit_version(pyproject)
+def _require_version(named: str) -> str:
+    version = toolkit_version()
     if named not in (version, f"v{version}"):
         raise ReleaseFailed(
             f"{named!r} is not the version of this checkout: pyproject.toml has {version}, whose tag is v{version}. "
@@ -96,13 +87,13 @@ def _require_version(named: str, pyproject: Path) -> str:
         )
     if not VERSION.fullmatch(version):
         raise ReleaseFailed(
-            f"pyproject.toml has the version {version!r}, which is not like 1.2.0 or 1.2.0rc1: image tags are made of it"
+            f"pyproject.toml has the version {version!r}, which is not like 1.2.0 or 1.2.0rc1: image tags have it"
         )
     return version
 
 
 def _require_commit() -> str:
-    commit, changes = record.checkout_state()
+    commit, changes = record.checkout_state(ROOT)
     if changes or not commit:
         named = ", ".join(changes[:SHOWN]) or "it has no commit"
         raise ReleaseFailed(f"{ROOT} is not a commit: {named}. Commit or remove these files: a release is one commit.")

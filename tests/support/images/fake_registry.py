@@ -107,7 +107,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server.requests.append(f"{self.command} {self.path.split('/')[-2]}")
         if server.elsewhere and self.command in ("GET", "HEAD"):
             return self.answer(307, Location=f"{server.elsewhere}{self.path}")
-        return self.kept(body, self.path.rpartition("/")[2])
+        name = self.path.rpartition("/")[2]
+        return self.list_tags(name.partition("last=")[2]) if "/tags/list" in self.path else self.kept(body, name)
 
     def kept(self, body: bytes, name: str) -> None:
         server = self.server
@@ -119,8 +120,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "PUT":
             server.keep(name, body, self.headers["Content-Type"])
             return self.answer(201)
-        if "/tags/list" in self.path:
-            return self.list_tags(name.partition("last=")[2])
         if "/manifests/" in self.path and name in server.manifests:
             media_type, content = server.manifests[name]
             digest = f"sha256:{hashlib.sha256(content).hexdigest()}"

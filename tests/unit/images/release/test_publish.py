@@ -6,8 +6,8 @@ Registry and signatures are real, the registry in memory; builds, smoke tests an
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from images.registry import client, push, referrers
 from images.registry.client import DOCKER_MANIFEST, Repository
 from images.registry.referrers import PROVENANCE, SBOM, SIGNATURE
 from images.release import candidate, publish
+from images.release.notes import Published
 from images.release.release import Release
 from images.report.record import BASE, BUILD_TYPE
 from tests.support.images import fake_registry
@@ -35,71 +36,77 @@ from tests.support.images.fake_registry import PAIR, FakeRegistry
 CATALOG = Catalog.read()
 CPU, VLLM = CATALOG.variants["cpu"], CATALOG.variants["cpu-vllm"]
 BOTH = [CPU, VLLM]
-BASE_ID = "e" * 64
+TAGS_FOR_USERS = re.compile(r"^latest$|-v1\.2\.0$")
+ALL_TAGS = {f"{CPU.tag}-v1.2.0": ("cpu", 1), f"{VLLM.tag}-v1.2.0": ("cpu-vllm", 1), "latest": ("cpu", 1)}
 
 
 class FakeEngine:
-    """An engine and its builds: the ID of a variant's image is one repeated digit, the number of its names in use."""
+    """An engine and its builds: another ``build_number`` gives other images."""
 
     def __init__(self, registry: FakeRegistry) -> None:
         self.registry = registry
         self.steps: list[str] = []
         self.failing: dict[str, str] = {}
-        self.digit = {CPU.name: "1", VLLM.name: "2"}
+        self.built: dict[str, tuple[str, bytes]] = {}  # variant and configuration by the image's ID
+        self.build_number = 1
 
     def build(self, request: Any, _: Site) -> str:
         self.take("build", request.variant.name)
-        return f"sha256:{self.digit[request.variant.name] * 64}"
+        labels = {"verljob.state": "ran (2026-11-24, a laptop): trained"}
+        content = json.dumps({"config": {"Labels": labels}, "of": [request.variant.name, self.build_number]}).encode()
+        image = client.digest_of(content)
+        self.built[image] = request.variant.name, content
+        return image
 
     def smoke_test(self, image: str) -> None:
-        self.take("smoke test", self.variant(image))
+        self.take("smoke test", self.built[image][0])
 
     def upload(self, _: Engine, references: list[str]) -> dict[str, str]:
         for reference in references:
-            image = f"sha256:{reference.rpartition('-')[2][0] * 64}"
-            self.take("push", self.variant(image))
-            config = {"config": {"Labels": {"verljob.state": "ran (2026-11-24, a laptop): trained"}}}
-            blob = json.dumps({**config, "id": image}).encode()
-            self.registry.blobs[image] = blob
-            descriptors = [{"digest": image, "size": 7}, {"digest": "sha256:layer", "size": 1_000_000}]
-            manifest = {"schemaVersion": 2, "config": descriptors[0], "layers": descriptors[1:]}
+            image = self.local(reference).id
+            variant, content = self.built[image]
+            self.take("push", variant)
+            self.registry.blobs[image] = content
+            layers = [{"digest": "sha256:layer", "size": 1_000_000}]
+            manifest = {"config": {"digest": image, "size": len(content)}, "layers": layers}
             self.registry.keep(reference.rpartition(":")[2], json.dumps(manifest).encode(), DOCKER_MANIFEST)
         return {}
 
     def statements(self, image: Any, name: str, digest: str) -> dict[referrers.Kind, bytes]:
-        variant = CATALOG.variants[self.variant(image.id)]
+        variant = CATALOG.variants[self.built[image.id][0]]
+        base = {
+            "name": BASE,
+            "uri": "docker-image://debian:12",
+            "digest": {"sha256": "d" * 64},
+            "annotations": {"id": f"sha256:{'e' * 64}"},
+        }
         predicate = {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"variant": variant.name},
                 "internalParameters": {"template": render.revision(variant)},
-                "resolvedDependencies": [
-                    {
-                        "name": BASE,
-                        "uri": "docker-image://debian:12@sha256:1",
-                        "digest": {"sha256": "d" * 64},
-                        "annotations": {"id": f"sha256:{BASE_ID}"},
-                    }
-                ],
+                "resolvedDependencies": [base],
             },
             "runDetails": {"builder": {"id": "urn:x"}},
         }
         return {SBOM: b"{}", PROVENANCE: slsa.statement(predicate, name, digest)}
 
     def local(self, reference: str) -> SimpleNamespace:
-        digit = reference.rpartition(":")[2].rpartition("-")[2][0]
-        return SimpleNamespace(id=f"sha256:{digit * 64}", tag=lambda _: None)
-
-    def variant(self, image: str) -> str:
-        return next(name for name, digit in self.digit.items() if digit == image[7])
+        """An image by its ID or by the tag of its upload, which ends with 12 digits of the ID."""
+        digits = re.split("[:-]", reference)[-1]
+        image = next(each for each in self.built if each.startswith(f"sha256:{digits}"))
+        return SimpleNamespace(id=image, tag=lambda _: None)
 
     def take(self, step: str, variant: str) -> None:
         if self.failing.get(variant) == step:
             raise ImageError(f"the {step} fails")
         self.steps.append(f"{step} {variant}")
 
-    def counted(self) -> Counter[str]:
-        return Counter(self.steps)
+    def user_tags(self) -> dict[str, tuple[str, int]]:
+        """Tags that a release sets for users, with the variant and the build of their images."""
+        kept = self.registry.manifests
+        ids = {tag: json.loads(kept[tag][1])["config"]["digest"] for tag in kept if TAGS_FOR_USERS.search(tag)}
+        return {tag: tuple(json.loads(self.built[image][1])["of"]) for tag, image in ids.items()}
 
 
 @pytest.fixture
@@ -144,15 +151,6 @@ def run_release(release: Release, *variants: Variant) -> list[str]:
     return lines
 
 
-def user_tags(server: FakeRegistry) -> list[str]:
-    """Tags that a release sets for users, with the digit of their image."""
-    tags = [tag for tag in server.manifests if tag == "latest" or tag.endswith("-v1.2.0")]
-    return sorted(f"{tag} {json.loads(server.manifests[tag][1])['config']['digest'][7]}" for tag in tags)
-
-
-ALL_TAGS = sorted([f"{CPU.tag}-v1.2.0 1", f"{VLLM.tag}-v1.2.0 2", "latest 1"])
-
-
 def test_every_image_is_pushed_and_signed_before_the_first_tag(
     release: Release, server: FakeRegistry, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,22 +171,17 @@ def test_every_image_is_pushed_and_signed_before_the_first_tag(
     attached = ["sbom", "provenance", "sig"]
     tags = [f"{CPU.tag}-v1.2.0", f"{VLLM.tag}-v1.2.0", "latest"]
     assert ends == [*attached, candidates[0], *attached, candidates[1], *tags]
-    assert user_tags(server) == ALL_TAGS
+    assert engine.user_tags() == ALL_TAGS
 
 
 def test_published_images_are_described_by_the_registry(release: Release, server: FakeRegistry) -> None:
     images = publish.publish(release, BOTH, CATALOG, Site(), lambda _: None)
 
-    digest = client.digest_of(server.manifests[f"{CPU.tag}-v1.2.0"][1])
-    assert images[0] == publish.Published(
-        "cpu",
-        f"{server.host}/team/verl.cpu",
-        f"{CPU.tag}-v1.2.0",
-        digest,
-        1_000_007,
-        f"debian:12@sha256:{'d' * 64}",
-        "ran (2026-11-24, a laptop)",
-    )
+    content = server.manifests[f"{CPU.tag}-v1.2.0"][1]
+    digest, size = client.digest_of(content), json.loads(content)["config"]["size"] + 1_000_000
+    name, base = f"{server.host}/team/verl.cpu", f"debian:12@sha256:{'d' * 64}"
+    state = "ran (2026-11-24, a laptop)"
+    assert images[0] == Published("cpu", name, f"{CPU.tag}-v1.2.0", digest, size, base, state)
 
 
 def test_second_run_builds_and_sends_nothing(release: Release, server: FakeRegistry, engine: FakeEngine) -> None:
@@ -212,23 +205,23 @@ def test_failed_image_stops_no_other_and_moves_no_tag(
 
     with pytest.raises(ReleaseFailed, match=rf"(?s)1 of 2 images of v1\.2\.0 failed.*\n  cpu: the {step} fails$"):
         run_release(release)
-    assert user_tags(server) == []
+    assert engine.user_tags() == {}
 
     engine.failing = {}
     engine.steps.clear()
     run_release(release)
     assert engine.steps == ["build cpu", "smoke test cpu", "push cpu"]
-    assert user_tags(server) == ALL_TAGS
+    assert engine.user_tags() == ALL_TAGS
 
 
-def test_run_killed_at_any_write_moves_no_tag_early_and_is_continued(
+def test_run_killed_before_any_manifest_moves_no_tag_early_and_is_continued(
     release: Release, server: FakeRegistry, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send, left = Repository._send, 0
 
     def send_unless_killed(repository: Repository, method: str, url: str, limit: int, **options: Any) -> Any:
         nonlocal left
-        if method in ("PUT", "POST"):
+        if method == "PUT" and "/manifests/" in url:
             left -= 1
             if left < 0:
                 raise KeyboardInterrupt
@@ -238,22 +231,21 @@ def test_run_killed_at_any_write_moves_no_tag_early_and_is_continued(
     left = 1000
     run_release(release)
     writes = 1000 - left
-    assert writes > 20
+    assert writes == 11  # of each image three attachments and the candidate, then the tags
     for point in range(writes):
-        server.manifests.clear()
-        server.blobs.clear()
-        engine.steps.clear()
+        for each in (server.manifests, server.blobs, engine.steps):
+            each.clear()
         left = point
         with pytest.raises(KeyboardInterrupt):
             run_release(release)
-        if user_tags(server):
+        if engine.user_tags():
             assert check_complete(release) == 2
 
         left = 1000
         run_release(release)
-        assert user_tags(server) == ALL_TAGS
+        assert engine.user_tags() == ALL_TAGS
         assert check_complete(release) == 2
-        assert [engine.counted()[f"push {each.name}"] for each in BOTH] == [1, 1]
+        assert [engine.steps.count(f"push {each.name}") for each in BOTH] == [1, 1]
 
 
 def check_complete(release: Release) -> int:
@@ -264,13 +256,13 @@ def check_complete(release: Release) -> int:
 def test_version_of_another_commit_does_not_move(release: Release, server: FakeRegistry, engine: FakeEngine) -> None:
     run_release(release)
     engine.steps.clear()
-    engine.digit = {CPU.name: "3", VLLM.name: "4"}
+    engine.build_number = 2
     other = Release("1.2.0", "d" * 40, release.registry, release.key, "", release.folder)
 
     with pytest.raises(TagTaken, match=r"-v1\.2\.0 is published already as sha256:.*Raise `version`"):
         run_release(other)
     assert engine.steps == []
-    assert user_tags(server) == ALL_TAGS
+    assert engine.user_tags() == ALL_TAGS
 
 
 def test_candidate_signed_by_another_key_is_built_again(
@@ -309,11 +301,11 @@ def test_candidate_without_an_attachment_is_not_used(
 def test_latest_stays_at_a_newer_version(release: Release, server: FakeRegistry, engine: FakeEngine) -> None:
     newer = Release("1.10.0", "d" * 40, release.registry, release.key, "", release.folder)
     run_release(newer, CPU)
-    engine.digit[CPU.name] = "3"
+    engine.build_number = 2
 
     lines = run_release(release, CPU)
 
-    assert user_tags(server) == [f"{CPU.tag}-v1.2.0 3", "latest 1"]
+    assert engine.user_tags() == {f"{CPU.tag}-v1.2.0": ("cpu", 2), "latest": ("cpu", 1)}
     assert "latest stays: it has a newer version" in lines[-1]
 
 
@@ -332,14 +324,14 @@ def test_latest_is_for_the_newest_final_version(version: str, tags: list[str], n
 
 
 @pytest.fixture
-def served(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Variant], Variant]]:
+def served(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> Callable[[Variant], Variant]:
     """Give a variant a base in the registry."""
 
     def with_base(variant: Variant) -> Variant:
         return replace(variant, base=f"{server.host}/team/base:1", base_digest="", base_made="")
 
     server.keep("1", fake_registry.SUBJECT, DOCKER_MANIFEST)
-    yield with_base
+    return with_base
 
 
 def catalog_with(*variants: Variant) -> Catalog:

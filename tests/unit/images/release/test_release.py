@@ -26,14 +26,13 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     (tmp_path / "CHANGELOG.md").write_text("## [1.2.0] - 2026-11-24\n\n- a change\n")
     key = tmp_path / "key.pem"
     run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(key)])
-    monkeypatch.setattr(record, "checkout_state", lambda: (COMMIT, []))
+    monkeypatch.setattr(record, "checkout_state", lambda _: (COMMIT, []))
+    monkeypatch.setattr(release, "ROOT", tmp_path)
     return {
         "version": "v1.2.0",
         "registry": "127.0.0.1:5000/team",
         "key": str(key),
         "output": str(tmp_path / "out"),
-        "changelog": tmp_path / "CHANGELOG.md",
-        "pyproject": tmp_path / "pyproject.toml",
     }
 
 
@@ -56,14 +55,14 @@ def test_another_version_than_pyprojects_fails(arguments: dict[str, Any], versio
 
 
 def test_version_that_no_image_tag_can_have_fails(arguments: dict[str, Any]) -> None:
-    arguments["pyproject"].write_text('[project]\nversion = "1.2+site; rm"\n')
+    (release.ROOT / "pyproject.toml").write_text('[project]\nversion = "1.2+site; rm"\n')
 
-    with pytest.raises(ReleaseFailed, match="which is not like 1.2.0 or 1.2.0rc1"):
+    with pytest.raises(ReleaseFailed, match=r"which is not like 1\.2\.0 or 1\.2\.0rc1"):
         Release.from_flags(**{**arguments, "version": "1.2+site; rm"})
 
 
 def test_version_without_changes_fails(arguments: dict[str, Any]) -> None:
-    arguments["changelog"].write_text("## [Unreleased]\n\n- a change\n")
+    (release.ROOT / "CHANGELOG.md").write_text("## [Unreleased]\n\n- a change\n")
 
     with pytest.raises(ReleaseFailed, match=r"CHANGELOG.md has no text for 1.2.0 \(it has Unreleased\)"):
         Release.from_flags(**arguments)
@@ -79,7 +78,7 @@ def test_invalid_registry_fails(arguments: dict[str, Any], registry: str) -> Non
 def test_checkout_with_changes_or_without_a_commit_fails(
     arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, state: tuple[str, list[str]]
 ) -> None:
-    monkeypatch.setattr(record, "checkout_state", lambda: state)
+    monkeypatch.setattr(record, "checkout_state", lambda _: state)
 
     with pytest.raises(ReleaseFailed, match=r"is not a commit: (run, tasks\.py|it has no commit)\. Commit or remove"):
         Release.from_flags(**arguments)
