@@ -94,6 +94,14 @@ class RegistryFailed(ImageError):
     """The registry did not answer as the distribution API specifies, or refused."""
 
 
+class AccessDenied(RegistryFailed):
+    """The registry wants a login, or refuses this one."""
+
+
+class ReleaseFailed(ImageError):
+    """A release of the toolkit cannot be made, or not all of its images were pushed; no tag was set."""
+
+
 class NotPinned(ImageError):
     """A download of a variant has no version or hash."""
 

@@ -31,6 +31,7 @@ EXPORTS = BUILD / "export"
 LAYER_SIZES = BUILD / "layers"
 LOCK_FILES = BUILD / "locks"
 PUSHED = BUILD / "pushed"
+RELEASES = BUILD / "releases"  # text and table of each version
 RECORDS = BUILD / "provenance"
 REPORTS = BUILD / "reports"
 STAGED = BUILD / "images"  # build contexts, by variant

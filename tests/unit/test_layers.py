@@ -18,7 +18,7 @@ PARTS = {
     "verl_node": CHECKOUT / "entrypoints" / "verl_node",
 }
 LOWEST_FIRST = {
-    "images": "errors host catalog engine registry pins contents context report builds provenance export tasks",
+    "images": "errors host catalog engine registry pins contents context report builds provenance release export tasks",
     "verl_node": """
         errors versions no_openssl reporting gpu network supervision settings ray_node explain checks control inputs
         training configuration prepare node __main__""",
