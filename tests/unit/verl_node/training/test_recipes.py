@@ -23,7 +23,7 @@ IN_IMAGES = sorted(
         if docs_tables.recipes(variant).startswith("yes")
     }
 )
-SUPPORTED = ("0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
+SUPPORTED = ("0.4.0", "0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 
 
 def train(name: str, *overrides: str, verl: str = "0.9.1", **more: Any) -> recipe.Training:
@@ -78,10 +78,21 @@ def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) 
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.HF_HUB_OFFLINE == "1"
 
 
+def test_recipe_of_verl_0_4_uses_no_server_and_no_graphs(verl_config: Callable[[str], Path]) -> None:
+    rollout = composed(verl_config("0.4.0"), train("gsm8k_grpo", verl="0.4.0")).actor_rollout_ref.rollout
+    assert (rollout.mode, rollout.free_cache_engine, rollout.enforce_eager) == ("sync", True, True)
+
+
 def test_keys_are_translated_to_the_release() -> None:
     assert "critic.fsdp.param_offload=False" in train("gsm8k_ppo").argv
     assert "critic.model.fsdp_config.param_offload=False" in train("gsm8k_ppo", verl="0.4.1").argv
     assert "+data.seed=7" in train("gsm8k_ppo", "data.seed=7", verl="0.4.1").argv
+
+
+@pytest.mark.parametrize(("verl", "name"), [("0.4.0", "contents"), ("0.4.1", "save_contents"), ("0.9.1", "save_contents")])
+def test_tables_of_a_series_differ_by_release(verl: str, name: str) -> None:
+    override = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
+    assert f"actor_rollout_ref.actor.checkpoint.{name}=[model]" in train("gsm8k_ppo", override, verl=verl).argv
 
 
 @pytest.mark.parametrize("release", SUPPORTED[:-1])
