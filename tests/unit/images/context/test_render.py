@@ -15,6 +15,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Sdist
 from images.context import render
 
 CATALOG = Catalog.read()
@@ -81,6 +82,21 @@ def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled(
     stage = render.dockerfile(CATALOG.variants["rocm10"]).partition("FROM ${BASE}\n")[0]
 
     assert 0 < stage.index("guard.py install --lock /lock.txt") < stage.index("setup.py bdist_wheel")
+
+
+def test_flash_attn_is_compiled_in_its_own_stage_on_request() -> None:
+    variant = CATALOG.variants["cu130-wheels"]
+    requested = replace(variant, compiles={"flash-attn": Sdist("2.8.3", "0" * 64)})
+
+    text, without = render.dockerfile(requested), render.dockerfile(variant)
+
+    assert "FROM wheels AS flash-attn" in text
+    assert f"flash-attn==2.8.3 --hash=sha256:{'0' * 64}" in text
+    assert 'FLASH_ATTN_CUDA_ARCHS="80;90;100"' in text
+    assert 'verljob.pin.flash-attn="2.8.3"' in text
+    assert "flash-attn==2.8.3" not in without
+    assert "verljob.attention" in without
+    assert "verljob.attention" not in text
 
 
 def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
