@@ -92,7 +92,9 @@ def make(variant: Variant, site: Site) -> str:
             write_metadata(context / "stubs" / SITE_PACKAGES, name, version)
         flags = ["--tag", reference, "--build-arg", f"BASE={MADE}", *site.secrets(variant, Path(private))]
         stream(engine.build_argv([*flags, str(context)]), engine.environment)
-    print(f"{reference}: {len(from_index)} packages of the index, metadata alone: {', '.join(sorted(alone))}", flush=True)
+    print(
+        f"{reference}: {len(from_index)} packages of the index, metadata alone: {', '.join(sorted(alone))}", flush=True
+    )
     return reference
 
 

@@ -8,7 +8,6 @@ kernels are not loaded, and flash-attn is a package of names alone. Downloads 3 
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -30,7 +29,15 @@ from typing import Any, get_type_hints
 ENVIRONMENTS = Path(__file__).parents[2] / ".build" / "training-python3.9"
 RELEASES = ("0.4.0", "0.4.1")
 VLLM = "0.6.3"
-PACKAGES = ["torch==2.5.1", "ray[default]==2.44.1", "transformers==4.46.3", "tensordict==0.6.2", "numpy<2", "cachetools==6.2.6", "setuptools<81"]
+PACKAGES = [
+    "torch==2.5.1",
+    "ray[default]==2.44.1",
+    "transformers==4.46.3",
+    "tensordict==0.6.2",
+    "numpy<2",
+    "cachetools==6.2.6",
+    "setuptools<81",
+]
 FLASH_ATTN = "index_first_axis = pad_input = rearrange = unpad_input = None\n"
 # What verl.trainer.main_ppo imports for FSDP with vLLM 0.6.3, on the driver and in the workers.
 ENTRIES = [
@@ -84,9 +91,15 @@ def environment(release: str) -> Path:
     (site / "flash_attn" / "__init__.py").touch()
     (site / "flash_attn" / "bert_padding.py").write_text(FLASH_ATTN)
     lines = next(site.glob("vllm-*.dist-info/METADATA")).read_text().splitlines()
-    required = [line.split(": ", 1)[1] for line in lines if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+    required = [
+        line.split(": ", 1)[1] for line in lines if line.startswith("Requires-Dist: ") and "extra ==" not in line
+    ]
     # Its torch is an older one; the rest of these have CUDA kernels.
-    needs = [need for need in required if not need.startswith(("torch", "ray", "numpy", "vllm-flash-attn", "xformers", "nvidia"))]
+    needs = [
+        need
+        for need in required
+        if not need.startswith(("torch", "ray", "numpy", "vllm-flash-attn", "xformers", "nvidia"))
+    ]
     subprocess.run([*install, *PACKAGES, f"verl=={release}", *needs], check=True)
     (folder / "complete").touch()
     return python
@@ -147,13 +160,18 @@ def report(names: list[str]) -> str:
             counts[type(failure).__name__] += 1
             if isinstance(failure, (TypeError, SyntaxError)):
                 wrong.append(f"\n  {where}: {type(failure).__name__}: {failure}")
-    return "".join(wrong) or f"none of {sum(counts.values())} (not resolvable: {counts['NameError']} names of other scopes)"
+    return (
+        "".join(wrong)
+        or f"none of {sum(counts.values())} (not resolvable: {counts['NameError']} names of other scopes)"
+    )
 
 
 def outer_annotations(module: ModuleType) -> Iterator[tuple[str, Exception | None]]:
     """Yield every function and class of a module, and the error of its annotations."""
     for name, value in vars(module).items():
-        if getattr(value, "__module__", None) != module.__name__ or not (inspect.isclass(value) or inspect.isfunction(value)):
+        if getattr(value, "__module__", None) != module.__name__ or not (
+            inspect.isclass(value) or inspect.isfunction(value)
+        ):
             continue
         members = [each for each in vars(value).values() if inspect.isfunction(each)] if inspect.isclass(value) else []
         for each in (value, *members):
@@ -234,7 +252,9 @@ def run_actor() -> str:
     from verl.workers.actor import DataParallelPPOActor
 
     model = prepared("CausalLM")
-    actor = DataParallelPPOActor(composed("actor_rollout_ref.actor"), model, torch.optim.AdamW(model.parameters(), 1e-3))
+    actor = DataParallelPPOActor(
+        composed("actor_rollout_ref.actor"), model, torch.optim.AdamW(model.parameters(), 1e-3)
+    )
     output = actor.compute_log_prob(batch())
     metrics = actor.update_policy(batch(random=("old_log_probs", "advantages")))
     return f"compute_log_prob and update_policy ran ({len(output)} outputs, {len(metrics)} metrics)"

@@ -83,7 +83,9 @@ class Catalog:
         if variant:
             named = {each.name: each for each in candidates}
             if variant not in named and (old := WITH_GPU.fullmatch(variant)):
-                raise UnknownVariant(f"{variant}: the GPU architecture is a flag, --gpus {old['gpu']}", [old["variant"]])
+                raise UnknownVariant(
+                    f"{variant}: the GPU architecture is a flag, --gpus {old['gpu']}", [old["variant"]]
+                )
             if variant not in named:
                 raise UnknownVariant(variant, get_close_matches(variant, named) or {each.family for each in candidates})
             return named[variant]

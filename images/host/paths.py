@@ -20,6 +20,7 @@ VERL_METADATA = PINS / "metadata"  # METADATA of verl's wheels, by release
 VERL_PYTHON = VERL_METADATA / "python.json"  # code of verl's releases that a Python cannot run
 TORCH_PINS = PINS / "wheels.txt"
 BASE_DIGESTS = PINS / "bases.json"
+BASES = PINS / "bases"  # descriptions of base images
 
 BUILD = ROOT / ".build"
 ATTESTATIONS = BUILD / "attestations"

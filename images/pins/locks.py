@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,7 @@ def inputs(variant: Variant) -> dict[str, Any]:
             f"{name}=={variant.pins[name]}" for name in ("torch", "transformers") if name in {*variant.has, "torch"}
         ],
         "override": sorted(variant.lock.override),
-        "left to the base": sorted(
-            {*of_base, *map(canonicalize_name, variant.lock.omit), *variant.replaces}
-        ),
+        "left to the base": sorted({*of_base, *map(canonicalize_name, variant.lock.omit), *variant.replaces}),
     }
 
 
@@ -94,21 +92,37 @@ def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
     return written
 
 
-def resolve(given: dict[str, Any], requirements: list[str], constraints: list[str]) -> list[dict[str, Any]]:
+def resolve(
+    given: Mapping[str, Any], requirements: Sequence[str], constraints: Sequence[str], flags: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return the packages as in PEP 751, each with the files that fit the Python and the machine."""
-    # `./run` installs uv beside its Python, which is not on PATH.
-    if not (uv := shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))):
-        raise ImageError("uv is needed to resolve a lock: pip install uv")
+    uv = find_uv()
     with tempfile.TemporaryDirectory(prefix="verljob-lock-") as folder:
         files = {"in": requirements, "constraints": constraints, "overrides": given["override"]}
         paths = {name: Path(folder) / f"{name}.txt" for name in files}
         for name, lines in files.items():
             paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
         limits = ["--constraint", str(paths["constraints"]), "--override", str(paths["overrides"])]
-        target = ["--python-version", given["python"], "--python-platform", given["platform"]]
+        # uv would query every Python of this machine for one of that version, which it does not need.
+        target = [
+            "--python",
+            sys.executable,
+            "--python-version",
+            given["python"],
+            "--python-platform",
+            given["platform"],
+        ]
         form = ["--format", "pylock.toml", "--no-annotate", "--no-header", "--quiet"]
-        text = run([uv, "pip", "compile", str(paths["in"]), *limits, *target, *form])
+        text = run([uv, "pip", "compile", str(paths["in"]), *limits, *target, *form, *flags])
     return list(tomllib.loads(text).get("packages", []))
+
+
+def find_uv() -> str:
+    """Return uv's executable, on PATH or beside this Python; raise ImageError if there is none."""
+    # `./run` installs uv beside its Python, which is not on PATH.
+    if not (uv := shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))):
+        raise ImageError("uv is needed to resolve a lock: pip install uv")
+    return uv
 
 
 def _lines(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -108,7 +108,11 @@ def test_missing_key_is_named(tmp_path: Path) -> None:
         ('kind = "rocm"', 'kind = "rock"', r"families\.rocm6\.2 has kind 'rock'; known are: rocm, cuda, cpu"),
         ('verl = ["0.4.0"]', "verl = []", r"families\.rocm6\.2 has no verl"),
         ('verl = ["0.4.0"]', 'verl = ["0.4.7"]', r"verl 0\.4\.7, which has no table under releases"),
-        ("families.cpu.for.aarch64", "families.cpu.for.riscv64", r"families\.cpu\.for names releases or machines .*riscv64"),
+        (
+            "families.cpu.for.aarch64",
+            "families.cpu.for.riscv64",
+            r"families\.cpu\.for names releases or machines .*riscv64",
+        ),
         ('kind = "others"', 'kind = "hoped"', "state 'hoped' is not one of ran, others, reasoned"),
         ("[releases.", "[release.", "has no releases"),
         ("[defaults]", "[defaults", "catalog.toml: "),
@@ -182,7 +186,9 @@ def test_unknown_gpus_are_refused_with_the_list(arguments: dict[str, str], messa
 
 
 def test_no_rocm_image_has_ray_2_45_to_2_47() -> None:
-    assert not [each.name for each in CATALOG.of_platform("rocm") if each.installs["ray"][:4] in ("2.45", "2.46", "2.47")]
+    assert not [
+        each.name for each in CATALOG.of_platform("rocm") if each.installs["ray"][:4] in ("2.45", "2.46", "2.47")
+    ]
 
 
 def test_advice_of_a_default_names_a_variant() -> None:

@@ -87,7 +87,9 @@ def test_debootstrap_makes_ubuntu_with_its_keys_and_its_updates(
     made = tmp_path / "bin/debootstrap"
     made.write_text(made.read_text() + 'mkdir -p "$5/etc/apt"\n')
 
-    assert base_image.ensure("docker.io/library/ubuntu:24.04", "verljob-base:noble", engine=engine) == "verljob-base:noble"
+    assert (
+        base_image.ensure("docker.io/library/ubuntu:24.04", "verljob-base:noble", engine=engine) == "verljob-base:noble"
+    )
     args = (tmp_path / "args").read_text().split()
     assert args[1] == f"--keyring={tmp_path}/keys.gpg"
     assert args[3] == "noble"

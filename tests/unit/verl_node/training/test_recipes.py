@@ -116,7 +116,9 @@ def test_keys_are_translated_to_the_release() -> None:
     assert "+data.seed=7" in train("gsm8k_ppo", "data.seed=7", verl="0.4.1").argv
 
 
-@pytest.mark.parametrize(("verl", "name"), [("0.4.0", "contents"), ("0.4.1", "save_contents"), ("0.9.1", "save_contents")])
+@pytest.mark.parametrize(
+    ("verl", "name"), [("0.4.0", "contents"), ("0.4.1", "save_contents"), ("0.9.1", "save_contents")]
+)
 def test_tables_of_a_series_differ_by_release(verl: str, name: str) -> None:
     override = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
     assert f"actor_rollout_ref.actor.checkpoint.{name}=[model]" in train("gsm8k_ppo", override, verl=verl).argv

@@ -1,0 +1,206 @@
+"""Descriptions of base images, so that a variant can be checked against a base that is not on this machine.
+
+images/pins/bases/ has for each base
+
+<base>.toml        typed: Python, prefix, ENV, user, and the installing steps of its public Dockerfile, with their sources
+<base>.txt         written by `invoke image.pins --update`: every package that these steps leave, `name==version`; the mark
+                   `# dated` means that no source names the version: pip would have installed it on the base's date
+
+requirements.json and outside_index.toml have the Requires-Dist of these packages (images/pins/requirements.py).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from images.catalog.catalog import Catalog
+from images.errors import CatalogError
+from images.host.paths import BASES
+from images.host.process import run
+from images.pins import locks, requirements
+from images.pins.requirements import Distribution
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DATED = "# dated"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One installing step of a Dockerfile, in this order."""
+
+    removes: Sequence[str] = ()  # pip uninstall
+    pip: Sequence[str] = ()  # from the index, with dependencies
+    no_deps: Sequence[str] = ()  # from the index, without
+    needs: Sequence[str] = ()  # requirements of packages of outside_index.toml
+    made: Sequence[str] = ()  # packages of outside_index.toml, without dependencies
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base image, as far as public sources describe it. Its fields are the keys of its file."""
+
+    name: str
+    image: str
+    system: str
+    python: str
+    prefix: str
+    glibc: str
+    date: str  # of the base; packages without a pinned version are those of that day
+    sources: Sequence[str]
+    steps: Sequence[Step]
+    user: str = "root"
+    below: str = ""  # description whose steps come first
+    environment: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # local version labels of packages from another index
+    uploaded_again: Sequence[str] = ()  # packages whose files in the index are newer than the base
+    unknown: Sequence[str] = ()  # parts of the base that no source at hand describes
+
+    @property
+    def platform(self) -> str:
+        """The base's machine and C library, as uv names them."""
+        return f"x86_64-manylinux_{self.glibc}"
+
+
+def read(folder: Path = BASES) -> dict[str, Base]:
+    """Read the descriptions by base image; raise CatalogError for one that is not valid."""
+    files = sorted(path for path in folder.glob("*.toml") if path != requirements.OUTSIDE_INDEX)
+    found: dict[str, Base] = {}
+    for path in files:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        try:
+            steps = [Step(**step) for step in table.pop("steps")]
+            base = Base(name=path.stem, steps=steps, **table)
+        except (KeyError, TypeError) as error:
+            keys = ", ".join(each.name for each in fields(Base))
+            raise CatalogError(f"{path}: {error}; the keys of a description are {keys}") from error
+        found[base.image] = base
+    return found
+
+
+def packages(base: Base, folder: Path = BASES) -> dict[str, Distribution]:
+    """The packages of a base with their Requires-Dist, by canonical name."""
+    pins = [line.split("==") for line in _lines(base, folder)]
+    return {name: requirements.distribution(name, version.split()[0]) for name, version in pins}
+
+
+def dated(base: Base, folder: Path = BASES) -> list[str]:
+    """Packages of a base whose version no source names."""
+    return [line.split("==")[0] for line in _lines(base, folder) if line.endswith(DATED)]
+
+
+def summary(base: Base) -> str:
+    """Report what is known of a base, in one line."""
+    found, guessed = packages(base), dated(base)
+    silent = sorted(name for name, each in found.items() if each.requires is None)
+    parts = [f"{len(found)} packages", f"{len(found) - len(guessed)} versions by a source"]
+    parts.append(f"{len(guessed)} guessed: those of {base.date}")
+    if silent:
+        parts.append(f"requirements unknown: {', '.join(silent)}")
+    if base.unknown:
+        parts.append(f"nothing known of {'; '.join(base.unknown)}")
+    return f"{base.name}: {'incomplete' if base.unknown else 'complete'}: {', '.join(parts)}"
+
+
+def report(catalog: Catalog) -> Iterator[str]:
+    """Yield a line for each base of the GPU variants: what its description has, or that it has none."""
+    described = read()
+    for image in dict.fromkeys(each.base for each in catalog.variants.values() if each.platform != "cpu"):
+        yield summary(described[image]) if image in described else f"{image}: not described in images/pins/bases/"
+
+
+def update(catalog: Catalog, folder: Path = BASES) -> Iterator[Path]:
+    """Resolve each description, and fetch the Requires-Dist of its packages and of the locks; yield the files."""
+    described = read(folder)
+    pins: dict[tuple[str, str], list[str]] = {}
+    for base in described.values():
+        yield write(base, {each.name: each for each in described.values()}, folder)
+        pins.setdefault((base.python, base.platform), []).extend(_indexed(_lines(base, folder)))
+    for variant in catalog.variants.values():
+        if variant.platform != "cpu":
+            given = locks.inputs(variant)
+            lines = [f"{name}=={version}" for name, version in locks.locked(variant).items()]
+            pins.setdefault((given["python"], given["platform"]), []).extend(lines)
+    yield requirements.update(pins, folder / requirements.REQUIREMENTS.name)
+
+
+def write(base: Base, named: Mapping[str, Base], folder: Path = BASES) -> Path:
+    """Carry out the steps of a description with the versions of its date, and write the packages that they leave."""
+    versions: dict[str, str] = {}
+    pinned: set[str] = set()
+    for step in _steps(base, named):
+        _carry_out(step, base, versions, pinned)
+    for name, label in base.labels.items():
+        versions[name] += label
+    lines = [f"{name}=={version}{'' if name in pinned else f'  {DATED}'}" for name, version in sorted(versions.items())]
+    path = folder / f"{base.name}.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _steps(base: Base, named: Mapping[str, Base]) -> Iterator[Step]:
+    if base.below:
+        yield from _steps(named[base.below], named)
+    yield from base.steps
+
+
+def _carry_out(step: Step, base: Base, versions: dict[str, str], pinned: set[str]) -> None:
+    for name in step.removes:
+        versions.pop(canonicalize_name(name), None)
+        pinned.discard(canonicalize_name(name))
+    needed = [line for pin in step.needs for line in requirements.outside_index()[pin]["requires"]]
+    for wanted, flags in (([*step.pip, *needed], []), (step.no_deps, ["--no-deps"])):
+        if wanted:
+            versions.update(_resolve(base, wanted, versions, flags))
+            exact = {canonicalize_name(each.name) for each in map(Requirement, wanted) if "==" in str(each.specifier)}
+            pinned |= exact
+    for pin in step.made:
+        name, version = pin.split("==")
+        versions[canonicalize_name(name)] = version
+        pinned.add(canonicalize_name(name))
+
+
+def _resolve(base: Base, wanted: Sequence[str], versions: Mapping[str, str], flags: Sequence[str]) -> dict[str, str]:
+    """Return the versions that pip would install: present ones are kept if they fit, others are of the base's date."""
+    # What is from elsewhere is present, and its requirements are not pip's business here.
+    elsewhere = [name for name, version in versions.items() if f"{name}=={version}" in requirements.outside_index()]
+    texts = {
+        "in": wanted,
+        "overrides": [f"{name}; sys_platform == 'never'" for name in elsewhere],
+        "out": [f"{name}=={version}" for name, version in versions.items() if name not in elsewhere],
+    }
+    with tempfile.TemporaryDirectory(prefix="verljob-base-") as folder:
+        paths = {name: Path(folder) / f"{name}.txt" for name in texts}
+        for name, lines in texts.items():
+            paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+        # uv would query every Python of this machine for one of that version, which it does not need.
+        target = ["--python", sys.executable, "--python-version", base.python, "--python-platform", base.platform]
+        files = [str(paths["in"]), "--override", str(paths["overrides"]), "--output-file", str(paths["out"])]
+        form = ["--no-annotate", "--no-header", "--quiet", "--exclude-newer", base.date]
+        form += [flag for name in base.uploaded_again for flag in ("--exclude-newer-package", f"{name}=false")]
+        run([locks.find_uv(), "pip", "compile", *files, *target, *form, *flags])
+        lines = paths["out"].read_text(encoding="utf-8").split()
+    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+
+
+def _lines(base: Base, folder: Path) -> list[str]:
+    return (folder / f"{base.name}.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _indexed(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the pins of packages that the index has, without local labels."""
+    for line in lines:
+        pin = line.split()[0]
+        if pin not in requirements.outside_index():
+            yield pin.partition("+")[0]
