@@ -17,8 +17,10 @@ class CatalogError(ImageError, ValueError):
 class UnknownVariant(ImageError, LookupError):
     """The catalog has no such variant or platform."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"no image {name!r} in images/catalog.toml; it has: {', '.join(sorted(known))}")
+    def __init__(self, name: str, known: Iterable[str], fix: str = "") -> None:
+        super().__init__(
+            f"no image {name!r} in images/catalog.toml; it has: {', '.join(sorted(known))}{fix and '. '}{fix}"
+        )
 
 
 class NotBuilt(ImageError, LookupError):

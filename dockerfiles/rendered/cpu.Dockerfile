@@ -7,7 +7,8 @@ FROM ${BASE}
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
-    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt ca-certificates python3 python3-venv tini
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://deb.debian.org/debian" APT_SUITES="bookworm main;bookworm-updates main" SOURCE_DATE_EPOCH=315532800 \
+    sh /apt.sh /apt.txt ca-certificates python3 python3-venv tini
 RUN export SOURCE_DATE_EPOCH=315532800 \
  && python3 -m venv /opt/venv \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(/opt/venv/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth"
@@ -49,6 +50,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray transformers tensordict transfer_queue math_verify verl verl.trainer.ppo.v1" --pins "verl==0.9.1" \
+        --training "verl.workers.engine_workers verl.workers.engine" \
         --tolerate ""
 
 # verl's extension points select the CPU platform (entrypoints/verl_cpu); verl registers its FSDP engine for cuda.
@@ -94,7 +96,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.10.4" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="44d5f7648520"
+      verljob.template="dcdc5ce0ee90"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

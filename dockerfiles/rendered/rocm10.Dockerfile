@@ -36,11 +36,15 @@ USER 0
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
-    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://archive.ubuntu.com/ubuntu" APT_SUITES="noble main universe;noble-updates main universe" SOURCE_DATE_EPOCH=315532800 \
+    sh /apt.sh /apt.txt tini
 
-RUN --mount=type=bind,source=steps,target=/steps \
-    PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
-    python3 /steps/amdsmi.py
+RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
+    --mount=type=bind,source=wheelhouse,target=/wheelhouse \
+    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=bind,source=steps,target=/steps \
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore SOURCE_DATE_EPOCH=315532800 \
+ && python3 /steps/amd_smi.py
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -68,6 +72,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.1" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" --pins "verl==0.9.1" \
+        --training "verl.workers.engine_workers verl.workers.engine verl.workers.rollout.vllm_rollout verl.workers.rollout.vllm_rollout.vllm_async_server" --rocm \
         --tolerate ""
 
 # Code compiled at run time (aiter, extensions of torch) targets these architectures.
@@ -75,6 +80,7 @@ ENV PYTORCH_ROCM_ARCH="gfx942;gfx950" \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+ENV VERLJOB_IMAGE_OVERRIDES="+actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true"
 LABEL org.opencontainers.image.title="verl.rocm" \
       org.opencontainers.image.description="verl 0.9.1 for rocm: AMD Instinct MI300 and MI350, ROCm 10.0, vLLM 0.27 compiled by the build; FSDP alone" \
       org.opencontainers.image.version="0.9.1-rocm10" \
@@ -109,7 +115,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.27.0" \
-      verljob.template="17eadbbd4547"
+      verljob.template="5e02f911424a"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \

@@ -10,7 +10,8 @@ USER 0
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
-    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://archive.ubuntu.com/ubuntu" APT_SUITES="jammy main universe;jammy-updates main universe" SOURCE_DATE_EPOCH=315532800 \
+    sh /apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -35,6 +36,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.8.0" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.8.0" \
+        --training "verl.workers.engine_workers verl.workers.engine verl.workers.rollout.vllm_rollout verl.workers.rollout.vllm_rollout.vllm_async_server" --rocm \
         --tolerate ""
 
 # Code compiled at run time (aiter, extensions of torch) targets these architectures.
@@ -59,7 +61,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx942 gfx950" \
-      verljob.state="reasoned: AMD and users train in this image with verl's main of 2026-05-07 (0.8.0.dev0); verl 0.8.0 is that commit and 126 more" \
+      verljob.state="reasoned: AMD trains in this image with its own verl, which is verl's main of 2026-05-07 (0.8.0.dev0); verl 0.8.0 is that commit and 126 more (https://rocm.docs.amd.com/projects/verl/en/docs-26.06/install/verl-install.html)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.megatron-core="0.16.0" \
       verljob.pin.python="3.12" \
@@ -68,7 +70,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.20.2" \
-      verljob.template="1c5207a9ead8"
+      verljob.template="85661942e683"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

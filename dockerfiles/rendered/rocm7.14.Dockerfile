@@ -10,7 +10,8 @@ USER 0
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
-    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive SOURCE_DATE_EPOCH=315532800 sh /apt.sh /apt.txt tini
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://archive.ubuntu.com/ubuntu" APT_SUITES="noble main universe;noble-updates main universe" SOURCE_DATE_EPOCH=315532800 \
+    sh /apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -35,6 +36,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.9.0" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray transformers transfer_queue fastapi uvicorn verl" --pins "verl==0.9.0" \
+        --training "verl.workers.engine_workers verl.workers.engine verl.workers.rollout.vllm_rollout verl.workers.rollout.vllm_rollout.vllm_async_server" --rocm \
         --tolerate "sglang:transformers"
 
 # Code compiled at run time (aiter, extensions of torch) targets these architectures.
@@ -42,6 +44,7 @@ ENV PYTORCH_ROCM_ARCH="gfx942;gfx950" \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+ENV VERLJOB_IMAGE_OVERRIDES="+actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true +actor_rollout_ref.rollout.engine_kwargs.sglang.disable_custom_all_reduce=true +actor_rollout_ref.rollout.engine_kwargs.sglang.attention_backend=triton"
 LABEL org.opencontainers.image.title="verl.rocm" \
       org.opencontainers.image.description="verl 0.9.0 for rocm: AMD Instinct MI300 and MI350, ROCm 7.14, verl's own image; SGLang 0.5.15 is in it, too" \
       org.opencontainers.image.version="0.9.0-rocm7.14" \
@@ -78,7 +81,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.22.1rc1" \
-      verljob.template="686a34d1b118"
+      verljob.template="bda3819cd358"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -61,23 +61,19 @@ def problems(variant: Variant) -> list[str]:
 
 def python_for_verl(variant: Variant) -> Iterator[str]:
     """Requires-Python of the release."""
-    verl, python = variant.installs["verl"], variant.python
-    if (required := _release(variant).requires_python) and not required.contains(python):
-        fits = [each for each in verl_releases.known() if verl_releases.admits(each, python)]
-        last = f"; verl {max(fits, key=Version)} is the last one for it" if fits else ""
-        yield f"verl {verl} needs Python {required}, the base has {python}{last}."
+    required = _release(variant).requires_python
+    if required and not required.contains(variant.python):
+        verl, python = variant.installs["verl"], variant.python
+        yield f"verl {verl} needs Python {required}, the base has {python}{_last_for_python(variant)}."
 
 
 def python_for_its_code(variant: Variant) -> Iterator[str]:
     """Code that a training runs and this Python cannot: METADATA does not say it (images/pins/verl_python.py)."""
-    verl, found = str(_release(variant).version), verl_releases.unusable()
-    if lines := found.get(verl, {}).get(variant.python, {}).get(variant.rollout):
-        fits = [each for each in found if not found[each].get(variant.python, {}).get(variant.rollout)]
-        fits = [each for each in fits if verl_releases.admits(each, variant.python)]
-        last = f"take verl {max(fits, key=Version)}, or a base with another Python" if fits else "take another base"
+    verl = str(_release(variant).version)
+    if lines := verl_releases.unusable(verl, variant.python, variant.rollout):
         yield (
             f"verl {verl}'s METADATA admits Python {variant.python}, the base's, but a training cannot run on it: "
-            f"{'; '.join(lines)}: {last}."
+            f"{'; '.join(lines)}{_last_for_python(variant)}."
         )
 
 
@@ -119,8 +115,8 @@ def sleep_mode_on_rocm(variant: Variant) -> Iterator[str]:
     if not customized and Version(vllm.split("+")[0]) <= SLEEPS_SINCE:
         yield (
             f"The base's vLLM {vllm} has no sleep mode on ROCm, with which verl {variant.installs['verl']} starts it: "
-            f"it needs release {SLEEPS_SINCE} (2025-11-19) or later, or a patched vLLM. Take a newer base, or name the "
-            "source that says that this vLLM has a sleep mode as `sleep_mode` in images/catalog.toml."
+            f"vLLM has it since its release {SLEEPS_SINCE} of 2025-11-19, and builds of that name are older. Take a "
+            "newer base, or name the source that says that this vLLM has it as `sleep_mode` in images/catalog.toml."
         )
 
 
@@ -131,9 +127,9 @@ def ray_for_the_toolkit(variant: Variant) -> Iterator[str]:
         yield f"Ray {ray} is older than 2.40."
     if variant.platform == "rocm" and first <= ray < mended:
         yield (
-            f"Ray {ray} ends verl's workers on ROCm: it asserts that HIP_VISIBLE_DEVICES is set when "
-            "CUDA_VISIBLE_DEVICES is, and verl moves the one to the other (ray issue 52701). Take Ray "
-            f"{mended} or later, or one before {first}."
+            f"Ray {ray} ends verl's workers on ROCm: it asserts when CUDA_VISIBLE_DEVICES is set without "
+            "HIP_VISIBLE_DEVICES, as verl's workers set it (ray issue 52701). "
+            f"Take Ray {mended} or later, or one before {first}."
         )
 
 
@@ -155,6 +151,14 @@ RULES: tuple[Callable[[Variant], Iterator[str]], ...] = (
     ray_for_the_toolkit,
     cuda_on_rocm,
 )
+
+
+def _last_for_python(variant: Variant) -> str:
+    """Name the last release that runs on the variant's Python."""
+    python, rollout = variant.python, variant.rollout
+    admitted = [each for each in verl_releases.known() if verl_releases.admits(each, python)]
+    fits = [each for each in admitted if not verl_releases.unusable(each, python, rollout)]
+    return f"; verl {max(fits, key=Version)} is the last one for it" if fits else ""
 
 
 def _release(variant: Variant) -> Metadata:

@@ -88,7 +88,7 @@ def engine(variant: Variant) -> str:
 
 
 def pinned_by(variant: Variant) -> str:
-    """What fixes the base: a digest, or only a tag, which its maker may set to another image."""
+    """The pin of the base: a digest, or only a tag, which its maker may set to another image."""
     if variant.base_digest:
         return "digest"
     return "a tag that moves" if variant.base_moves else "its tag: may move"

@@ -243,7 +243,7 @@ class Variant:
             raise Incompatible(f"{self.name} compiles nothing for a GPU architecture: leave out --gpus.")
         if unknown := [name for name in gpus if name not in self.gpus]:
             raise Incompatible(
-                f"{self.name} has no code for {', '.join(unknown)}: --gpus takes {', '.join(self.gpus)}, several by comma."
+                f"{self.name} has no code for {', '.join(unknown)}: --gpus takes {', '.join(self.gpus)}, by comma."
             )
         chosen = tuple(name for name in self.gpus if name in gpus)
         return replace(self, compiled_for=() if len(chosen) == len(self.gpus) else chosen)

@@ -44,11 +44,9 @@ def admits(version: str, python: str) -> bool:
     return versions is None or versions.contains(python)
 
 
-@cache
-def unusable(path: Path = VERL_PYTHON) -> dict[str, dict[str, dict[str, list[str]]]]:
-    """Read the lines of each release that a training cannot run, by release, Python and rollout (verl_python.py)."""
-    found: dict[str, dict[str, dict[str, list[str]]]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+def unusable(version: str, python: str, rollout: str) -> list[str]:
+    """Return the lines of a release that a training cannot run on a Python such as 3.9 (images/pins/verl_python.py)."""
+    return _unusable().get(version, {}).get(python, {}).get(rollout, [])
 
 
 def known(folder: Path = VERL_METADATA) -> list[str]:
@@ -72,3 +70,9 @@ def update(version: str, folder: Path = VERL_METADATA) -> Path:
 def _values(metadata: Mapping[str, object], key: str) -> list[object]:
     value = metadata.get(key.lower().replace("-", "_"), [])
     return value if isinstance(value, list) else [value]
+
+
+@cache
+def _unusable(path: Path = VERL_PYTHON) -> dict[str, dict[str, dict[str, list[str]]]]:
+    found: dict[str, dict[str, dict[str, list[str]]]] = json.loads(path.read_text(encoding="utf-8"))
+    return found

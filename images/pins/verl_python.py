@@ -91,7 +91,8 @@ def unusable(name: str, text: str, python: tuple[int, int]) -> Iterator[str]:
 
 def _evaluated(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
     """Yield annotations that Python evaluates, and when; PEP 563 makes them texts, which pydantic evaluates again."""
-    texts = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+    futures = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    texts = any(alias.name == "annotations" for node in futures for alias in node.names)
     yield from _annotations(tree, "import", texts=texts)
 
 

@@ -75,7 +75,7 @@ def test_labels_have_the_state_of_the_variant() -> None:
 def test_a_base_is_repaired_before_the_guard_records_it() -> None:
     final = render.dockerfile(CATALOG.variants["rocm10"]).rpartition("FROM ${BASE}\n")[2]
 
-    assert 0 < final.index("/steps/amdsmi.py") < final.index("guard.py record")
+    assert 0 < final.index("/steps/amd_smi.py") < final.index("guard.py record")
 
 
 def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled() -> None:
