@@ -101,6 +101,7 @@ class Variant:
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     replaces: Mapping[str, Replacement] = field(default_factory=dict)
     repairs: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     advice: str = ""
     compiles: Mapping[str, Sdist] = field(default_factory=dict)
     tolerates: Sequence[str] = ()

@@ -78,6 +78,22 @@ def test_a_base_is_repaired_before_the_guard_records_it() -> None:
     assert 0 < final.index("/steps/amd_smi.py") < final.index("guard.py record")
 
 
+@pytest.mark.parametrize("name", ["rocm6.2", "rocm6.2-prebuilt"])
+def test_verls_code_path_for_this_vllm_is_chosen_and_checked_at_the_end(name: str) -> None:
+    text = render.dockerfile(CATALOG.variants[name])
+
+    assert text.index('ENV ROCM_PATH="/opt/rocm"') < text.index("guard.py record", text.rindex("FROM ${BASE}"))
+    assert '--vllm-mode "customized"' in text
+    assert "--training" in text
+    assert "verl.trainer.main_ppo" in text
+
+
+def test_a_rocm_image_does_not_start_in_a_checkout_of_its_base() -> None:
+    for variant in CATALOG.of_platform("rocm"):
+        last_stage = render.dockerfile(variant).rpartition("FROM ${BASE}")[2]
+        assert re.findall(r"^WORKDIR (.*)$", last_stage, re.MULTILINE) == ["/"]
+
+
 def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled() -> None:
     stage = render.dockerfile(CATALOG.variants["rocm10"]).partition("FROM ${BASE}\n")[0]
 

@@ -96,6 +96,37 @@ def test_gpu_recipes_compose_for_every_image_that_the_docs_say_runs_them(
         assert rollout in releases.load(verl).choices[key]
 
 
+WITH_OVERRIDES = {each.name: each for each in Catalog.read().variants.values() if each.overrides}
+
+
+@pytest.mark.parametrize("name", WITH_OVERRIDES)
+def test_settings_of_an_image_compose_with_its_release(name: str, verl_config: Callable[[str], Path]) -> None:
+    variant = WITH_OVERRIDES[name]
+    verl, given = variant.installs["verl"], [f"{key}={value}" for key, value in variant.overrides.items()]
+
+    config = composed(verl_config(verl), train("gsm8k_grpo", verl=verl, image_overrides=given))
+
+    for key, value in variant.overrides.items():
+        assert str(OmegaConf.select(config, key.lstrip("+"))).lower() == value.lower()
+
+
+def test_setting_of_an_image_replaces_the_recipes_and_loses_to_the_jobs() -> None:
+    padding = "actor_rollout_ref.model.use_remove_padding"
+    image = [f"{padding}=false", "+actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true"]
+
+    by_image, by_job = (
+        train("gsm8k_grpo", image_overrides=image),
+        train("gsm8k_grpo", f"{padding}=true", image_overrides=image),
+    )
+
+    assert f"{padding}=false" in by_image.argv
+    assert f"{padding}=true" in by_job.argv
+    assert by_image.notes[0] == f"The image sets {', '.join(image)}; an override of the job wins."
+    assert by_job.notes[0] == f"The image sets {image[1]}; an override of the job wins."
+    without_mark = train("gsm8k_grpo", f"{image[1][1:-4]}false", image_overrides=image)
+    assert f"{image[1][:-4]}false" in without_mark.argv
+
+
 def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
     config = composed(verl_config("0.9.1"), train("demo_cpu", gpus_per_node=1))
     assert config.trainer.total_training_steps >= 4
