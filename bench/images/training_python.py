@@ -35,7 +35,7 @@ PACKAGES = [
     "transformers==4.46.3",
     "tensordict==0.6.2",
     "numpy<2",
-    "cachetools==6.2.6",
+    "cachetools==5.5.2",
     "setuptools<81",
 ]
 FLASH_ATTN = "index_first_axis = pad_input = rearrange = unpad_input = None\n"
