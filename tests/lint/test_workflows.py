@@ -36,6 +36,7 @@ VALUES = {
     "REGISTRY": "ghcr.io/Owner/Repo",
     "VARIANTS": "cpu;touch pwned",
     "REGISTRY_USER": "owner $(touch pwned)",
+    "DOCKER_CONFIG": "/tmp/docker",  # noqa: S108  the fakes write nothing there
     "GH_REPO": "Owner/Repo",
     "GH_TOKEN": "s3cret-token",
 }
@@ -80,12 +81,14 @@ def test_jobs_have_only_the_permissions_that_they_need(name: str) -> None:
 @pytest.fixture
 def calls(tmp_path: Path) -> list[list[str]]:
     """Run all shell of the release's workflow with fakes of its commands; return the arguments of each call."""
-    log, folder = tmp_path / "log", tmp_path / "checkout"
+    log, folder, sudo = tmp_path / "log", tmp_path / "checkout", tmp_path / "bin/sudo"
     folder.mkdir()
     (tmp_path / "bin").mkdir()
     for fake in (folder / "run", tmp_path / "bin/docker", tmp_path / "bin/gh"):
         fake.write_text(FAKE)
         fake.chmod(0o755)
+    sudo.write_text('#!/bin/bash\n[[ $1 != --preserve-env=* ]] || shift\nexec "$@"\n')
+    sudo.chmod(0o755)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     for job in WORKFLOWS["release"]["jobs"].values():
         for step in job["steps"]:
