@@ -32,6 +32,7 @@ def flags(name: str) -> set[str]:
         ("image.prune", {"yes"}),
         ("image.sbom", {"image", "output"}),
         ("image.verify", {"image", "key"}),
+        ("image.release", {"version", "registry", "key", "variants", "output", "site"}),
         ("image.lock", {"variant"}),
         ("image.diff", {"output"}),
         ("image.pins", {"check", "update"}),
