@@ -35,7 +35,8 @@ else:
 SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
 RESOLVERS = 8  # they mostly wait for the index
 CUDA_NAMES = ("nvidia-", "cuda-", "triton")
-TORCH_NAMES = ("torch", "torchvision", "torchaudio")
+# The last one, built for one torch, has a file build_backend.py beside its package, as flashinfer-python has, which comes later.
+TORCH_NAMES = ("torch", "torchvision", "torchaudio", "torch-c-dlpack-ext")
 # glibc of a distribution, which limits the wheels that it can load, for uv's --python-platform.
 GLIBC = {"focal": "2_31", "jammy": "2_35", "bookworm": "2_36", "noble": "2_39"}
 
