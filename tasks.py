@@ -125,7 +125,15 @@ def build_image(
     if anyway:
         echo("--anyway is called --force now.", file=sys.stderr)
     settings, force = Site.read(site, **flags), force or anyway
-    single = {"variant": variant, "rollout": rollout, "gpus": gpus, "tag": tag, "base": base, "verl": verl, "bundle": bundle}
+    single = {
+        "variant": variant,
+        "rollout": rollout,
+        "gpus": gpus,
+        "tag": tag,
+        "base": base,
+        "verl": verl,
+        "bundle": bundle,
+    }
     if all:
         build_all.refuse_single_image_flags(**single, dry_run=dry_run)
         _build_all(platform, settings, jobs=jobs, force=force, reproducible=reproducible, progress=progress)

@@ -17,8 +17,10 @@ class CatalogError(ImageError, ValueError):
 class UnknownVariant(ImageError, LookupError):
     """The catalog has no such variant or platform."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"no image {name!r} in images/catalog.toml; it has: {', '.join(sorted(known))}")
+    def __init__(self, name: str, known: Iterable[str], fix: str = "") -> None:
+        super().__init__(
+            f"no image {name!r} in images/catalog.toml; it has: {', '.join(sorted(known))}{fix and '. '}{fix}"
+        )
 
 
 class NotBuilt(ImageError, LookupError):
@@ -92,6 +94,14 @@ class TagTaken(PushFailed):
 
 class RegistryFailed(ImageError):
     """The registry did not answer as the distribution API specifies, or refused."""
+
+
+class AccessDenied(RegistryFailed):
+    """The registry wants a login, or refuses this one."""
+
+
+class ReleaseFailed(ImageError):
+    """A release of the toolkit cannot be made, or not all of its images were pushed; no tag was set."""
 
 
 class NotPinned(ImageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from invoke import Collection, Context, task
@@ -15,7 +16,7 @@ from images.contents import diff, table
 from images.engine import base_image, client
 from images.export import export
 from images.host import paths
-from images.pins import locks
+from images.pins import base_packages, locks
 from images.pins import pins as all_pins
 
 
@@ -38,7 +39,7 @@ def lock_variant(_: Context, variant: str = "") -> None:
     """Resolve the dependencies of a variant's packages again after a pin changed; needs a package index."""
     catalog = Catalog.read()
     chosen = [locks.write(catalog.find(variant=variant))] if variant else locks.write_all(catalog)
-    print("\n".join(map(str, chosen)), flush=True)
+    print("\n".join(map(str, [*chosen, base_packages.update_requirements(catalog)])), flush=True)
 
 
 @task(name="pins", help={"check": "only read files", "update": "query indexes, registries and mirrors again"})
@@ -127,6 +128,34 @@ def verify_image(_: Context, image: str, key: str = "") -> None:
     print(verify.verify(image, Path(key) if key else None), flush=True)
 
 
+@task(
+    name="release",
+    auto_shortflags=False,
+    help={
+        "version": "version of pyproject.toml, or its git tag, vVERSION",
+        "registry": "HOST[:PORT][/PATH]",
+        "key": "private key that signs images, SBOMs and provenance",
+        "variants": "by comma; all: those with a public base",
+        "output": "folder for the text and the table, default .build/releases/vVERSION",
+        "site": "site file, default $VERLJOB_SITE",
+    },
+)
+def release_images(
+    _: Context, version: str, *, registry: str, key: str, variants: str = "all", output: str = "", site: str = ""
+) -> None:
+    """Publish the images of a version: build, smoke test, push by digest, SBOM, signature; then the tags of all."""
+    from images.release import publish
+    from images.release.release import Release
+
+    catalog, settings = Catalog.read(), Site.read(site)
+    release = Release.from_flags(version, registry, key, output)
+    chosen, left_out = publish.choose(catalog, variants)
+    for name, reason in left_out.items():
+        print(f"{name}: left out: {reason}", flush=True)
+    images = publish.publish(release, chosen, catalog, settings, partial(print, flush=True))
+    print("\n".join(publish.write_text(release, images, left_out)), flush=True)
+
+
 def testbed_base() -> str:
     """Return the rehearsal cluster's Debian image; sets VERLJOB_DOCKER, so that all parts use one docker client."""
     os.environ["VERLJOB_DOCKER"] = client.choose().client
@@ -144,4 +173,5 @@ namespace = Collection(
     prune_images,
     write_sbom,
     verify_image,
+    release_images,
 )

@@ -9,7 +9,7 @@ USER 0
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
-    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://archive.ubuntu.com/ubuntu" APT_SUITES="noble main universe;noble-updates main universe" SOURCE_DATE_EPOCH=315532800 \
+    APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive APT_MIRROR="http://ports.ubuntu.com/ubuntu-ports" APT_SUITES="noble main universe;noble-updates main universe" SOURCE_DATE_EPOCH=315532800 \
     sh /apt.sh /apt.txt tini
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
@@ -41,6 +41,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
 ENV RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+ENV VERLJOB_IMAGE_OVERRIDES="+actor_rollout_ref.model.override_config.attn_implementation=sdpa actor_rollout_ref.model.use_remove_padding=false +critic.model.override_config.attn_implementation=sdpa critic.model.use_remove_padding=false"
 LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.description="verl 0.9.1 for cuda: SGLang's own image, also for Grace Hopper and Grace Blackwell, CUDA 13.0; FSDP alone, without flash-attn" \
       org.opencontainers.image.version="0.9.1-cu130-sgl-plain-aarch64" \
@@ -74,7 +75,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.9.0" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="5e97b8015f3d"
+      verljob.template="4a1e97949111"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -41,6 +41,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
 ENV RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
+ENV VERLJOB_IMAGE_OVERRIDES="+actor_rollout_ref.model.override_config.attn_implementation=sdpa actor_rollout_ref.model.use_remove_padding=false +critic.model.override_config.attn_implementation=sdpa critic.model.use_remove_padding=false"
 LABEL org.opencontainers.image.title="verl.cuda" \
       org.opencontainers.image.description="verl 0.9.1 for cuda: SGLang's own image, also for Grace Hopper and Grace Blackwell, CUDA 13.0; FSDP alone, without flash-attn" \
       org.opencontainers.image.version="0.9.1-cu130-sgl-plain" \
@@ -74,7 +75,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.9.0" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
-      verljob.template="de526aa8fc8f"
+      verljob.template="c54561b8cea5"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

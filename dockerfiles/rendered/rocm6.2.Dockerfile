@@ -23,6 +23,9 @@ FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
+# A checkout in the base's own folder, as AMD's verl in /app, would be first on the path of `python3 -m`.
+WORKDIR /
+ENV ROCM_PATH="/opt/rocm"
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
@@ -38,13 +41,13 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py record --lock /lock.txt \
         --protect "aiter amdsmi flash-attn pytorch-triton-rocm torch torchaudio torchvision triton xformers" \
         --has "torch==2.5.0 vllm==0.6.4" \
-        --wanted "debugpy==1.8.16 tensordict==0.6.2 ray==2.44.1" \
+        --wanted "debugpy==1.8.16 tensordict==0.6.2 cachetools==5.5.2 ray==2.44.1 lm-format-enforcer==0.10.6" \
  && unset PIP_CONSTRAINT \
  && python3 -m pip install --no-deps --no-index /wheels/*/*.whl \
  && python3 /steps/guard.py install --lock /lock.txt \
  && printf '%s\n' /opt/verljob/python /opt/verl > "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/verljob.pth" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
- && python3 /steps/guard.py verify --pins "debugpy==1.8.16 tensordict==0.6.2 ray==2.44.1 vllm==0.6.3" --tolerate "tensordict:torch"
+ && python3 /steps/guard.py verify --pins "debugpy==1.8.16 tensordict==0.6.2 cachetools==5.5.2 ray==2.44.1 lm-format-enforcer==0.10.6 vllm==0.6.3" --tolerate "tensordict:torch"
 
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
     --mount=type=bind,source=wheelhouse,target=/wheelhouse \
@@ -55,7 +58,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
  && python3 /steps/guard.py install --lock /lock.txt /verl.txt --wanted "verl==0.4.0" \
  && python3 /steps/compile.py --installed /opt/verljob/guard/requirements.txt \
  && python3 /steps/guard.py verify --imports "torch ray verl" --pins "verl==0.4.0" \
-        --training "verl.workers.fsdp_workers verl.workers.actor verl.workers.rollout.vllm_rollout" --rocm --vllm-mode "customized" \
+        --training "verl.trainer.main_ppo verl.workers.fsdp_workers verl.workers.actor verl.workers.critic verl.workers.rollout.vllm_rollout verl.workers.sharding_manager.fsdp_vllm" --rocm --vllm-mode "customized" \
         --tolerate "tensordict:torch"
 
 # Code compiled at run time (aiter, extensions of torch) targets these architectures.
@@ -80,15 +83,17 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx90a gfx942" \
-      verljob.state="reasoned: AMD publishes vLLM 0.6.3 built on this base with verl 0.3.0.post0; verl 0.4.0 uses the same code for that vLLM and compiles under Python 3.9" \
+      verljob.state="reasoned: AMD publishes vLLM 0.6.3 built on this base with verl 0.3.0.post0; verl 0.4.0 uses the same code for that vLLM, and its trainer, actor and critic run under Python 3.9 without a GPU (docs/images.md)" \
+      verljob.pin.cachetools="5.5.2" \
       verljob.pin.debugpy="1.8.16" \
+      verljob.pin.lm-format-enforcer="0.10.6" \
       verljob.pin.python="3.9" \
       verljob.pin.ray="2.44.1" \
       verljob.pin.tensordict="0.6.2" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="151a83f4aade"
+      verljob.template="286a6daf8edd"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \

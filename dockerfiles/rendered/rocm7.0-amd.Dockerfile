@@ -7,6 +7,8 @@ FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
+# A checkout in the base's own folder, as AMD's verl in /app, would be first on the path of `python3 -m`.
+WORKDIR /
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
@@ -61,7 +63,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx942" \
-      verljob.state="reasoned: AMD trains in this image with verl's commit 0eb50ec4; verl 0.6.1 is that commit and 22 more" \
+      verljob.state="reasoned: AMD trains in this image with verl's commit 0eb50ec4; verl 0.6.1 is that commit and 22 more (https://rocm.docs.amd.com/projects/verl/en/docs-26.02/install/verl-install.html)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.python="3.12" \
       verljob.pin.ray="2.52.1" \
@@ -69,7 +71,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="17ccf90927e9"
+      verljob.template="577320c25ed9"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

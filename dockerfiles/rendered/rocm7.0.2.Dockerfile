@@ -7,6 +7,8 @@ FROM ${BASE}
 
 # hadolint ignore=DL3002
 USER 0
+# A checkout in the base's own folder, as AMD's verl in /app, would be first on the path of `python3 -m`.
+WORKDIR /
 RUN --mount=type=secret,id=ca --mount=type=secret,id=apt --mount=type=secret,id=sources \
     --mount=type=bind,source=debs,target=/debs \
     --mount=type=bind,source=steps/apt.sh,target=/apt.sh --mount=type=bind,source=apt.txt,target=/apt.txt \
@@ -77,7 +79,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.20" \
-      verljob.template="8ccf6b8e858b"
+      verljob.template="231bb3374060"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

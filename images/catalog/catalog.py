@@ -83,7 +83,8 @@ class Catalog:
         if variant:
             named = {each.name: each for each in candidates}
             if variant not in named and (old := WITH_GPU.fullmatch(variant)):
-                raise UnknownVariant(f"{variant}: the GPU architecture is a flag, --gpus {old['gpu']}", [old["variant"]])
+                fix = f"The GPU architecture is a flag: --variant {old['variant']} --gpus {old['gpu']}"
+                raise UnknownVariant(variant, get_close_matches(old["variant"], named) or named, fix)
             if variant not in named:
                 raise UnknownVariant(variant, get_close_matches(variant, named) or {each.family for each in candidates})
             return named[variant]
@@ -161,8 +162,8 @@ def _merge(first: Table, second: Table) -> dict[str, Any]:
     both = dict(first)
     for key, value in second.items():
         inner = both.get(key)
-        tables = isinstance(inner, Mapping) and isinstance(value, Mapping) and key != "state"
-        both[key] = _merge(inner, value) if tables else value
+        is_whole = key == "state" or not (isinstance(inner, Mapping) and isinstance(value, Mapping))
+        both[key] = value if is_whole else _merge(inner or {}, value)
     return both
 
 

@@ -54,7 +54,12 @@ def states(catalog: Catalog) -> str:
 def bases(catalog: Catalog) -> str:
     """Table of families: base, whether it may move, and the sources that say that base and releases fit."""
     rows = [
-        [f"`{name}`", variants[0].base.removeprefix("docker.io/"), pinned_by(variants[0]), "; ".join(variants[0].sources)]
+        [
+            f"`{name}`",
+            variants[0].base.removeprefix("docker.io/"),
+            pinned_by(variants[0]),
+            "; ".join(variants[0].sources),
+        ]
         for name, variants in _by_family(catalog).items()
     ]
     return _table(["family", "base", "pinned by", "read in"], rows)
@@ -83,7 +88,7 @@ def engine(variant: Variant) -> str:
 
 
 def pinned_by(variant: Variant) -> str:
-    """What fixes the base: a digest, or only a tag, which its maker may set to another image."""
+    """The pin of the base: a digest, or only a tag, which its maker may set to another image."""
     if variant.base_digest:
         return "digest"
     return "a tag that moves" if variant.base_moves else "its tag: may move"

@@ -100,9 +100,10 @@ class Variant:
     has: Mapping[str, str] = field(default_factory=dict)
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
     replaces: Mapping[str, Replacement] = field(default_factory=dict)
-    compiles: Mapping[str, Sdist] = field(default_factory=dict)
     repairs: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     advice: str = ""
+    compiles: Mapping[str, Sdist] = field(default_factory=dict)
     tolerates: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
     training: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -125,9 +126,9 @@ class Variant:
         lock = {"with_" if key == "with" else key: value for key, value in values.get("lock", {}).items()}
         try:
             values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
-            values["compiles"] = {name: Sdist(**given) for name, given in values.get("compiles", {}).items()}
             if "state" in values:
                 values["state"] = State(**values["state"])
+            values["compiles"] = {name: Sdist(**given) for name, given in values.get("compiles", {}).items()}
             return cls(name=name, **{**values, "lock": Lock(**lock)})
         except (TypeError, CatalogError) as error:
             raise CatalogError(f"{name}: {error}") from error
@@ -243,7 +244,7 @@ class Variant:
             raise Incompatible(f"{self.name} compiles nothing for a GPU architecture: leave out --gpus.")
         if unknown := [name for name in gpus if name not in self.gpus]:
             raise Incompatible(
-                f"{self.name} has no code for {', '.join(unknown)}: --gpus takes {', '.join(self.gpus)}, several by comma."
+                f"{self.name} has no code for {', '.join(unknown)}: --gpus takes {', '.join(self.gpus)}, by comma."
             )
         chosen = tuple(name for name in self.gpus if name in gpus)
         return replace(self, compiled_for=() if len(chosen) == len(self.gpus) else chosen)

@@ -9,7 +9,7 @@ ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 # Files of TEMPLATES that a Dockerfile runs.
-STEPS = ("guard.py", "pip_check.py", "training_import.py", "build-tools.txt", "compile.py", "apt.sh", "amdsmi.py")
+STEPS = ("guard.py", "pip_check.py", "training_import.py", "build-tools.txt", "compile.py", "apt.sh", "amd_smi.py")
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 
@@ -32,6 +32,7 @@ EXPORTS = BUILD / "export"
 LAYER_SIZES = BUILD / "layers"
 LOCK_FILES = BUILD / "locks"
 PUSHED = BUILD / "pushed"
+RELEASES = BUILD / "releases"  # text and table of each version
 RECORDS = BUILD / "provenance"
 REPORTS = BUILD / "reports"
 STAGED = BUILD / "images"  # build contexts, by variant

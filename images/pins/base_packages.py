@@ -123,16 +123,18 @@ def report(catalog: Catalog) -> Iterator[str]:
 def update(catalog: Catalog, folder: Path = BASES) -> Iterator[Path]:
     """Resolve each description, and fetch the Requires-Dist of its packages and of the locks; yield the files."""
     described = read(folder)
-    pins: dict[tuple[str, str], list[str]] = {}
     for base in described.values():
         yield write(base, {each.name: each for each in described.values()}, folder)
-        pins.setdefault((base.python, base.platform), []).extend(_indexed(_lines(base, folder)))
-    for variant in catalog.variants.values():
-        if variant.platform != "cpu":
-            given = locks.inputs(variant)
-            lines = [f"{name}=={version}" for name, version in locks.locked(variant).items()]
-            pins.setdefault((given["python"], given["platform"]), []).extend(lines)
-    yield requirements.update(pins, folder / requirements.REQUIREMENTS.name)
+    yield update_requirements(catalog, folder)
+
+
+def update_requirements(catalog: Catalog, folder: Path = BASES) -> Path:
+    """Fetch the Requires-Dist of packages of bases and locks that are not stored yet."""
+    bases = [(base.python, base.platform, _indexed(_lines(base, folder))) for base in read(folder).values()]
+    variants = {locks.path(each): each for each in catalog.variants.values() if each.platform != "cpu"}
+    inputs = [(locks.inputs(each), locks.locked(each)) for each in variants.values()]
+    ours = [(given["python"], given["platform"], [f"{n}=={v}" for n, v in pins.items()]) for given, pins in inputs]
+    return requirements.update([*bases, *ours], folder / requirements.REQUIREMENTS.name)
 
 
 def write(base: Base, named: Mapping[str, Base], folder: Path = BASES) -> Path:
@@ -198,9 +200,7 @@ def _lines(base: Base, folder: Path) -> list[str]:
     return (folder / f"{base.name}.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _indexed(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the pins of packages that the index has, without local labels."""
-    for line in lines:
-        pin = line.split()[0]
-        if pin not in requirements.outside_index():
-            yield pin.partition("+")[0]
+def _indexed(lines: Iterable[str]) -> list[str]:
+    """Return the pins of packages that the index has, without local labels."""
+    pins = [line.split()[0] for line in lines]
+    return [pin.partition("+")[0] for pin in pins if pin not in requirements.outside_index()]

@@ -18,7 +18,7 @@ from images.catalog.catalog import Catalog, PinnedBase, read_bases
 from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned, RegistryFailed
 from images.host.paths import BASE_DIGESTS, BUILD_TOOLS
-from images.pins import apt, locks, torch_wheels, verl_python
+from images.pins import apt, base_packages, locks, torch_wheels, verl_python
 
 LOCK_LINE = re.compile(rf"[a-z0-9-]+==\S+( --hash=sha256:[0-9a-f]{{64}})+(  {locks.SDIST})?$")
 APT_LINE = re.compile(r"[a-z0-9.+-]+ \S+ [0-9a-f]{64}$")
@@ -39,7 +39,8 @@ def check(catalog: Catalog) -> str:
         f"{sum(map(bool, bases.values()))} of {len(bases)} bases by digest, "
         f"{len({new.commit for variant in variants for new in variant.replaces.values()})} git sources by commit"
     )
-    return "\n".join([summary, *dict.fromkeys(line for variant in variants for line in _unknown(variant))])
+    unknown = dict.fromkeys(line for variant in variants for line in _unknown(variant))
+    return "\n".join([summary, *unknown, *base_packages.report(catalog)])
 
 
 def _unknown(variant: Variant) -> Iterator[str]:
@@ -75,6 +76,7 @@ def update(catalog: Catalog) -> Iterator[str]:
         except ImageError as failure:
             yield str(failure)
     yield from map(str, locks.write_all(catalog))
+    yield from map(str, base_packages.update(catalog))
 
 
 def update_bases(references: Iterable[str], path: Path = BASE_DIGESTS) -> dict[str, str]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -23,6 +25,9 @@ from packaging.utils import canonicalize_name
 from images.errors import ImageError
 from images.host.paths import BASES
 from images.pins import locks
+
+if TYPE_CHECKING:
+    from requests import Session
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +37,10 @@ else:
 REQUIREMENTS = BASES / "requirements.json"
 OUTSIDE_INDEX = BASES / "outside_index.toml"
 TIMEOUT_S = 60
+ZIP_DIRECTORY_BYTES = 4 << 20
+ZIP_HEADER_BYTES = 1 << 16
 DOWNLOADS = 16
+Environment = tuple[str, str, Sequence[str]]  # Python, platform, and the `name==version` of one environment
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ def conflicts(installed: Mapping[str, Distribution], python: str, machine: str =
     return lines
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parsed(text: str, python: str, machine: str) -> tuple[str, str]:
     """Name and version range of a requirement; an empty name if it does not apply to this Python and machine."""
     requirement = Requirement(text)
@@ -110,35 +118,36 @@ def _parsed(text: str, python: str, machine: str) -> tuple[str, str]:
     return canonicalize_name(requirement.name), str(requirement.specifier)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fits(specifier: str, version: str) -> bool:
     return Requirement(f"x{specifier}").specifier.contains(version, prereleases=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _bare_name(text: str) -> str:
     return Requirement(text).name
 
 
-@lru_cache(maxsize=None)
+@cache
 def _without_marker(text: str) -> str:
     requirement = Requirement(text)
     requirement.marker = None
     return str(requirement)
 
 
-def update(pins: Mapping[tuple[str, str], Iterable[str]], path: Path = REQUIREMENTS) -> Path:
-    """Fetch what is not stored of ``pins``: `name==version` lines by Python and platform; remove all others."""
+def update(environments: Iterable[Environment], path: Path = REQUIREMENTS) -> Path:
+    """Fetch what is not stored of the packages of environments, and remove all others."""
     known = stored(path) if path.is_file() else {}
     kept: dict[str, list[str] | None] = {}
-    for (python, platform), lines in pins.items():
-        wanted = sorted(set(lines))
-        missing = [line for line in wanted if line not in known and line not in kept]
-        kept.update({line: known[line] for line in wanted if line in known})
-        packages = locks.resolve({"python": python, "platform": platform, "override": []}, missing, [], ["--no-deps"])
-        with ThreadPoolExecutor(DOWNLOADS) as pool:
-            for package, found in zip(packages, pool.map(_fetch, packages)):
-                kept[f"{canonicalize_name(package['name'])}=={package['version']}"] = found
+    for python, platform, pins in environments:
+        kept.update({pin: known[pin] for pin in pins if pin in known})
+        if missing := [pin for pin in pins if pin not in kept]:
+            given = {"python": python, "platform": platform, "override": []}
+            packages = locks.resolve(given, missing, [], ["--no-deps"])
+            with ThreadPoolExecutor(DOWNLOADS) as pool:
+                found = list(pool.map(_fetch, packages))
+            names = [f"{canonicalize_name(package['name'])}=={package['version']}" for package in packages]
+            kept.update(zip(names, found))
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(kept.items())]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     stored.cache_clear()
@@ -146,16 +155,43 @@ def update(pins: Mapping[tuple[str, str], Iterable[str]], path: Path = REQUIREME
 
 
 def _fetch(package: Mapping[str, Any]) -> list[str] | None:
-    """Fetch Requires-Dist of a package of a resolved lock from the METADATA beside its wheel (PEP 658)."""
+    """Fetch Requires-Dist of a package of a resolved lock; None if it has no wheel."""
+    if not (wheels := package.get("wheels")):
+        return None
+    text = HeaderParser().parsestr(_metadata(wheels[0]["url"]))
+    return [line for line in text.get_all("Requires-Dist", []) if _counts(line)]
+
+
+@cache
+def _session() -> Session:
+    """Connections to the index, which all downloads share."""
     import requests  # which the other tasks do not load
 
-    wheels = package.get("wheels")
-    if not wheels:
-        return None
-    answer = requests.get(f"{wheels[0]['url']}.metadata", timeout=TIMEOUT_S)
-    if not answer.ok:
-        raise ImageError(f"{wheels[0]['url']}.metadata: {answer.status_code} {answer.reason}")
-    return [line for line in HeaderParser().parsestr(answer.text).get_all("Requires-Dist", []) if _counts(line)]
+    session = requests.Session()
+    session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=DOWNLOADS))
+    return session
+
+
+def _metadata(url: str) -> str:
+    """Fetch METADATA: the file beside the wheel (PEP 658), else out of the wheel by range requests."""
+    if (beside := _session().get(f"{url}.metadata", timeout=TIMEOUT_S)).ok:
+        return beside.text
+    size = int(_session().head(url, timeout=TIMEOUT_S).headers["Content-Length"])
+    # A file with holes: zipfile reads the directory at the end, then the one member, which are fetched alone.
+    with tempfile.TemporaryFile() as file:
+
+        def fetch(start: int, stop: int) -> None:
+            answer = _session().get(url, headers={"Range": f"bytes={start}-{stop}"}, timeout=TIMEOUT_S)
+            answer.raise_for_status()
+            file.seek(start)
+            file.write(answer.content)
+
+        fetch(max(0, size - ZIP_DIRECTORY_BYTES), size - 1)
+        with zipfile.ZipFile(file) as wheel:
+            member = next(each for each in wheel.infolist() if each.filename.endswith(".dist-info/METADATA"))
+            stop = member.header_offset + member.compress_size + ZIP_HEADER_BYTES
+            fetch(member.header_offset, min(stop, size) - 1)
+            return wheel.read(member).decode("utf-8")
 
 
 def _counts(line: str) -> bool:

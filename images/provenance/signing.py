@@ -38,7 +38,7 @@ def sign(repository: Repository, subject: Manifest, key: Path, statements: Mappi
     payload = _payload(repository.name, subject.digest, statements)
     with tempfile.TemporaryDirectory(prefix="verljob-sign-") as folder:
         public, file = Path(folder) / "key.pub", Path(folder) / "payload"
-        public.write_text(_public_key(key))
+        public.write_text(public_key(key))
         if payload in _signed_payloads(repository, subject, public):
             return
         file.write_bytes(payload)
@@ -94,7 +94,8 @@ def _signed_payloads(repository: Repository, subject: Manifest, key: Path) -> li
     return payloads
 
 
-def _public_key(key: Path) -> str:
+def public_key(key: Path) -> str:
+    """Return the public key of a private one, in PEM."""
     if _is_cosign_key(key):
         return _cosign("public-key", "--key", str(key))
     return run(["openssl", "pkey", "-in", str(key), *_password(), "-pubout"])

@@ -21,7 +21,7 @@ from docker.utils import parse_repository_tag
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from images.engine.daemon import daemon
-from images.errors import RegistryFailed
+from images.errors import AccessDenied, RegistryFailed
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -32,7 +32,14 @@ LIMIT = 4 << 20  # bytes of a manifest, a token or an error; registries accept n
 BLOB_LIMIT = 256 << 20  # bytes of a statement or a signature
 CHUNK = 1 << 16
 REDIRECTS = 5
+PAGES = 1000  # of a list of tags
 HUB, HUB_API = "docker.io", "registry-1.docker.io"
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """Split ``NAME:TAG`` or ``NAME@DIGEST`` into the name and the tag or digest; ``latest`` without one."""
+    name, tag = parse_repository_tag(reference)
+    return name, tag or "latest"
 
 
 def digest_of(content: bytes) -> str:
@@ -88,10 +95,13 @@ NO_LOGIN = Authorization()
 
 
 class Repository:
-    """One repository of a registry, with the Docker engine's settings: logins, CA certificates, plain http."""
+    """One repository of a registry, with the Docker engine's settings: logins, CA certificates, plain http.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    If ``anonymous``, docker's login is not used.
+    """
+
+    def __init__(self, name: str, *, anonymous: bool = False) -> None:
+        self.name, self.anonymous = name, anonymous
         self.host, self.path = auth.resolve_repository_name(name)
         secure = daemon().info()["RegistryConfig"]["IndexConfigs"].get(self.host, {}).get("Secure", True)
         local = urlsplit(f"//{self.host}").hostname in ("localhost", "127.0.0.1", "::1")
@@ -104,9 +114,9 @@ class Repository:
 
     @classmethod
     def parse(cls, reference: str) -> tuple[Repository, str]:
-        """Split ``NAME:TAG`` or ``NAME@DIGEST`` into the repository and the tag or digest."""
-        name, tag = parse_repository_tag(reference)
-        return cls(name), tag or "latest"
+        """Return the repository of ``NAME:TAG`` or ``NAME@DIGEST``, and the tag or digest."""
+        name, tag = split_reference(reference)
+        return cls(name), tag
 
     def __enter__(self) -> Repository:
         return self
@@ -131,6 +141,20 @@ class Repository:
         if manifest and manifest.media_type in INDEXES:
             return self.manifest(manifest.parsed["manifests"][0]["digest"])
         return manifest
+
+    def tags(self) -> list[str]:
+        """Return all tags; none if the repository does not exist yet."""
+        found, url = list[str](), "tags/list"
+        for _ in range(PAGES):
+            response = self._request("GET", url, allowed=(404,))
+            if response.status == 404:
+                return []
+            found += Manifest(response.content, "").parsed.get("tags") or []
+            following = re.match(r'<([^>]+)>;\s*rel="?next"?', response.headers.get("Link", ""))
+            if not following:
+                return found
+            url = urljoin(response.url, following[1])
+        raise RegistryFailed(f"{self.name} has more than {PAGES} pages of tags; the rest was not read")
 
     def blob(self, digest: str) -> bytes:
         """Return the blob with this digest, which is verified."""
@@ -181,7 +205,8 @@ class Repository:
             refused = response.status in (401, 403) and self._is_registry(response.url)
             fix = f"; `docker login {self.host}` first" if refused else ""
             text = response.content[:300].decode(errors="replace")
-            raise RegistryFailed(f"{method} {response.url}: {response.status} {text}{fix}")
+            failure = AccessDenied if refused else RegistryFailed
+            raise failure(f"{method} {response.url}: {response.status} {text}{fix}")
         return response
 
     def _send_with_login(self, method: str, url: str, limit: int, **options: Any) -> Response:
@@ -221,7 +246,7 @@ class Repository:
         The login is sent to the registry, or to the token service that it names: over https on any host, over http
         only if the registry itself uses http, and only on its own host.
         """
-        credentials = auth.load_config().resolve_authconfig(self.host) or {}
+        credentials = {} if self.anonymous else auth.load_config().resolve_authconfig(self.host) or {}
         login: AuthBase = NO_LOGIN
         if credentials.get("username"):
             login = HTTPBasicAuth(credentials["username"], credentials["password"])

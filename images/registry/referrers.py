@@ -62,6 +62,13 @@ def _images(index: Manifest) -> list[str]:
     return [entry["digest"] for entry in entries if entry.get("platform", {}).get("architecture") != "unknown"]
 
 
+def image_manifest(repository: Repository, subject: Manifest) -> Manifest:
+    """Return the manifest of the image itself: the subject, or the only image of an index."""
+    if subject.media_type not in INDEXES:
+        return subject
+    return find_image(repository, _images(subject)[0])
+
+
 def image_ids(repository: Repository, subject: Manifest) -> set[str]:
     """IDs that an engine may give this image: its configuration's digest, or the manifest's with containerd's store."""
     images: list[Manifest | None] = [subject]

@@ -110,14 +110,19 @@ def _files(files: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 def _checkout() -> Iterator[dict[str, Any]]:
     """The commit of this checkout, and whether a file of it differs; nothing if git does not know it."""
     try:
-        lines = run(["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch"]).splitlines()
+        commit, changes = checkout_state()
     except CommandFailed:  # an unpacked archive, or no git
         return
-    changes = [line for line in lines if not line.startswith("# ")]
-    for line in lines:
-        name, _, commit = line.removeprefix("# ").partition(" ")
-        if name == "branch.oid" and commit != "(initial)":
-            yield {"name": CHECKOUT, "digest": {"gitCommit": commit}, "annotations": {"changed": bool(changes)}}
+    if commit:
+        yield {"name": CHECKOUT, "digest": {"gitCommit": commit}, "annotations": {"changed": bool(changes)}}
+
+
+def checkout_state(root: Path = ROOT) -> tuple[str, list[str]]:
+    """Return the commit of a checkout, empty before its first, and the paths that differ from it."""
+    lines = run(["git", "-C", str(root), "status", "--porcelain=v2", "--branch"]).splitlines()
+    commits = [line.removeprefix("# branch.oid ") for line in lines if line.startswith("# branch.oid ")]
+    commit = commits[0] if commits and commits[0] != "(initial)" else ""
+    return commit, [line.rpartition(" ")[2] for line in lines if not line.startswith("# ")]
 
 
 def _path(image_id: str, folder: Path | None) -> Path:

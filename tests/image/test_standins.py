@@ -94,6 +94,16 @@ def test_masks_preset_by_the_base_do_not_reach_a_job(
     assert output.split() == [b"3", b"0"]
 
 
+def test_rocm6_2_sets_rocm_path_and_starts_outside_the_bases_folder(
+    daemon: DockerClient, build_on_standin: Callable[..., str]
+) -> None:
+    program = "import os; print(os.environ['ROCM_PATH'], os.getcwd())"
+
+    output = daemon.containers.run(build_on_standin("rocm6.2"), ["python3", "-c", program], remove=True)
+
+    assert output.split() == [b"/opt/rocm", b"/"]
+
+
 def test_the_replaced_vllm_is_built_in_the_base_for_the_catalogs_architectures(
     daemon: DockerClient, build_on_standin: Callable[..., str]
 ) -> None:

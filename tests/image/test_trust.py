@@ -16,14 +16,9 @@ from docker.errors import ImageNotFound
 from docker.models.images import Image
 from packaging.utils import canonicalize_name
 
-from images.catalog.catalog import Catalog
 from images.contents import packages, rootfs
-from images.context import context
-from images.context import inputs as context_inputs
-from images.context.plan import BuildPlan
 from images.engine import base_image
 from images.engine.client import choose
-from images.engine.daemon import get
 from images.errors import NotTrusted
 from images.host.process import run
 from images.provenance import attest, sbom, verify
@@ -31,19 +26,10 @@ from images.registry import push, referrers
 from images.registry.client import OCI_MANIFEST, Repository
 from images.registry.referrers import PROVENANCE, SBOM
 from images.report import record
-from tests.support.images import debian_cosign
+from tests.support.images import debian_cosign, recorded_image
 from tests.support.paths import CHECKOUT
 
-SPEC = Catalog.read().find("cpu")
 NAME = "verljob-test-trust"
-DOCKERFILE = """
-ARG BASE
-FROM ${BASE}
-COPY site/ /opt/
-RUN rm -r /opt/a/gone-1.dist-info /opt/anew && mkdir -p /opt/anew/new-1.dist-info \\
- && printf 'Name: new\\nVersion: 1\\n' > /opt/anew/new-1.dist-info/METADATA
-COPY toolkit/ /opt/verljob/
-"""
 # Lists an image's packages with its own tools, inside of it.
 ASK = r"""
 dpkg-query --show --showformat '${db:Status-Status} deb ${Package} ${Version}\n' | sed -n 's/^installed //p'
@@ -55,30 +41,10 @@ done
 
 
 @pytest.fixture(scope="module")
-def built(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def built(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """An image of a few layers with the toolkit, and its record as `invoke build` writes it."""
-    engine, reference, started = choose(), base_image.ensure(), record.now()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(context, "STAGED", tmp_path_factory.mktemp("staged"))
-        staged = context.stage(SPEC, reference, {})
-    folder = staged.folder
-    (folder / "Dockerfile").write_text(DOCKERFILE)
-    for path in ("a/stays-1", "a/gone-1", "anew/old-1"):
-        metadata = folder / f"site/{path}.dist-info/METADATA"
-        metadata.parent.mkdir(parents=True)
-        metadata.write_text(f"Name: {path[path.index('/') + 1 : -2]}\nVersion: 1\n")
-    argv = engine.build_argv(["--tag", NAME, "--build-arg", f"BASE={reference}", str(folder)])
-    run(argv, engine.environment)
-    image = daemon.images.get(NAME)
-    below = get(reference)
-    inputs = context_inputs.collect(
-        folder, below.id, context_inputs.docker_versions(engine), {}, dict.fromkeys(staged.entries)
-    )
-    plan = BuildPlan(SPEC, [NAME], engine, reference, below, staged, {}, inputs)
-    recorded = record.write(str(image.id), record.predicate(plan, record.dependencies(plan), started))
-    yield image
-    recorded.unlink()
-    daemon.images.remove(str(image.id), force=True)
+    with recorded_image.built(NAME, tmp_path_factory.mktemp("staged")) as image:
+        yield image
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,8 @@ def test_call_without_a_task_lists_the_tasks(machine: Machine) -> None:
     assert machine.calls("invoke") == ["invoke --list"]
 
 
-@pytest.mark.parametrize("task", ["lint", "test"])
-def test_linters_are_installed_for_the_tasks_that_run_them(machine: Machine, task: str) -> None:
+@pytest.mark.parametrize("task", ["lint", "test", "image.release"])
+def test_linters_and_pytest_are_installed_for_the_tasks_that_run_them(machine: Machine, task: str) -> None:
     machine.run("render")
     machine.run(task)
 

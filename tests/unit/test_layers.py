@@ -18,7 +18,7 @@ PARTS = {
     "verl_node": CHECKOUT / "entrypoints" / "verl_node",
 }
 LOWEST_FIRST = {
-    "images": "errors host catalog engine registry pins contents context report builds provenance export tasks",
+    "images": "errors host catalog engine registry pins contents context report builds provenance release export tasks",
     "verl_node": """
         errors versions no_openssl reporting gpu network supervision settings ray_node explain checks control inputs
         training configuration prepare node __main__""",
@@ -144,5 +144,5 @@ def test_only_main_reads_the_environment_of_the_supervisor() -> None:
 
     # These run in other processes: Ray workers, and children with variables of the hub and of libraries.
     ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "fast_start", "start", "worker_setup")}
-    others = {*ray_node, "inputs/hub.py", "inputs/model.py", "checks/__main__.py", "checks/child.py"}
+    others = {*ray_node, "inputs/hub.py", "inputs/model.py", "checks/__main__.py", "checks/child.py", "gpu/count.py"}
     assert readers - others == {"__main__.py"}

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import tasks
 from images.builds import site_settings
 from images.export.export import FORMATS
 from slurm.testbed import MAX_NODES
@@ -31,6 +32,7 @@ def flags(name: str) -> set[str]:
         ("image.prune", {"yes"}),
         ("image.sbom", {"image", "output"}),
         ("image.verify", {"image", "key"}),
+        ("image.release", {"version", "registry", "key", "variants", "output", "site"}),
         ("image.lock", {"variant"}),
         ("image.diff", {"output"}),
         ("image.pins", {"check", "update"}),
@@ -59,6 +61,19 @@ def test_help_names_the_formats_and_the_number_of_nodes(task: str, text: str) ->
     output = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
 
     assert text in " ".join(output.split())
+
+
+@pytest.mark.parametrize(("named", "advised"), [({"platform": "rocm"}, True), ({"variant": "rocm6.2"}, False)])
+def test_a_build_of_the_rocm_default_begins_with_the_variant_to_take_today(
+    named: dict[str, str], advised: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tasks, "show_plan", lambda *_: "the plan")
+
+    tasks.build_image.body(None, dry_run=True, **named)
+
+    first = capsys.readouterr().out.splitlines()[0]
+    assert ("MI300 or MI350 take --variant rocm7.14" in first) is advised
+    assert first == "the plan" or advised
 
 
 def test_unknown_suite_fails_and_the_known_ones_are_named() -> None:

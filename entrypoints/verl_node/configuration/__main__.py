@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         node_memory=options.node_memory,
         wandb=options.wandb,
         engines=installed_engines(),
+        vllm=installed("vllm"),
     )
     if options.print:
         return _print_command(options)

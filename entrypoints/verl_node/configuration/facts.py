@@ -102,13 +102,14 @@ class Facts:
     """Facts that are not in the configuration; memory in bytes, None if unknown.
 
     ``wandb`` is whether this account can log to Weights & Biases, ``engines`` the rollout engines of the image,
-    ``rows`` the number of rows of the training data.
+    ``vllm`` the version of its vLLM, ``rows`` the number of rows of the training data.
     """
 
     gpu_memory: int | None = None
     node_memory: int | None = None
     wandb: bool = False
     engines: tuple[str, ...] | None = None
+    vllm: str = ""
     model: Model | None = None
     rows: int | None = None
 

@@ -6,7 +6,6 @@ verl's default is flash_attention_2 in every release, and packing rows without p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 from verl_node.settings.overrides import Override
@@ -23,10 +22,15 @@ def flash_attn_installed() -> bool:
     return find_spec("flash_attn") is not None
 
 
-def overrides_without_flash_attn(series: str) -> Iterator[Override]:
-    """Yield the overrides for actor, reference and critic; none for a release with flash_attention_2 hard-coded."""
+def overrides_without_flash_attn(series: str) -> list[Override]:
+    """Return the overrides for actor, reference and critic; none for a release with flash_attention_2 hard-coded."""
     if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
-        return
-    for model in ("actor_rollout_ref.model", "critic.model"):
-        yield Override("", f"{model}.use_remove_padding", "False")
-        yield Override("+", f"{model}.override_config.attn_implementation", "sdpa")
+        return []
+    return [
+        override
+        for model in ("actor_rollout_ref.model", "critic.model")
+        for override in (
+            Override("", f"{model}.use_remove_padding", "False"),
+            Override("+", f"{model}.override_config.attn_implementation", "sdpa"),
+        )
+    ]

@@ -123,9 +123,10 @@ def make_training(
         requested or from_recipe.get(derived_overrides.LOGGER_KEY), file_log=release.file_logger, without=without
     )
     of_environment = (
-        [] if flash_attn or not recipe.accelerator else [*attention.overrides_without_flash_attn(release.series)]
+        [] if flash_attn or not recipe.accelerator else list(attention.overrides_without_flash_attn(release.series))
     )
-    merged = merge(from_recipe.values(), of_environment, from_image.values(), from_job, given.values(), [logger])
+    layers = (from_recipe.values(), of_environment, from_image.values(), from_job, given.values())
+    merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)
     worker_env = derived_overrides.worker_environment(file_log, expires)
     translated = [

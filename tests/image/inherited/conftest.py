@@ -71,7 +71,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     subject = pyfuncitem.funcargs.get("subject")
     if not isinstance(subject, Subject):
         return None
-    path = _record_path(pyfuncitem.name, subject.image)
+    path = _record_path(_name(pyfuncitem), subject.image)
     if path.exists() and not os.environ.get("VERLJOB_TEST_AGAIN"):
         pyfuncitem.stash[SINCE] = json.loads(path.read_text(encoding="utf-8"))["when"]
         return True
@@ -97,6 +97,12 @@ def _lineage(image: str) -> tuple[str, str]:
 
 def _platform(variant: str) -> str:
     return CATALOG.variants[variant].platform
+
+
+def _name(item: pytest.Function) -> str:
+    """Return the test's name without its image: a release runs the same tests under another name of the image."""
+    others = {name: value for name, value in item.callspec.params.items() if name != "subject"}
+    return f"{item.originalname}{others or ''}"
 
 
 def _record_path(test: str, image: str) -> Path:

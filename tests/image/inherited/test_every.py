@@ -58,6 +58,7 @@ def test_labels_and_image_json_agree(daemon: DockerClient, subject: Subject) -> 
         name.removeprefix("verljob.pin."): value for name, value in labels.items() if name.startswith("verljob.pin.")
     }
     assert manifest["pins"] == subject.variant.pins
+    assert labels["verljob.state"].startswith(manifest["state"]["kind"])
     assert manifest["template"] == labels["verljob.template"] == revision(subject.variant)
     assert manifest["toolkit"] == labels["verljob.toolkit"]
     assert manifest["base"] == labels["verljob.base"]

@@ -24,8 +24,8 @@ class FakeRegistry(http.server.ThreadingHTTPServer):
     """Manifests by tag or digest with their media types, blobs by digest, and the requests that were answered.
 
     ``challenge`` replaces its own challenge. ``elsewhere`` is a registry to which it redirects requests, ``uploads``
-    one that gets the blobs. ``authorizations`` has every login that it received, with the path. With a
-    ``certificate`` (PEM with its key) it speaks TLS.
+    one that gets the blobs. An answer lists at most ``page`` tags. ``authorizations`` has every login that it
+    received, with the path. With a ``certificate`` (PEM with its key) it speaks TLS.
     """
 
     def __init__(self, login: str = "", address: str = "127.0.0.1", certificate: Path | None = None) -> None:
@@ -41,6 +41,7 @@ class FakeRegistry(http.server.ThreadingHTTPServer):
         self.elsewhere = ""
         self.uploads = ""
         self.padding = b""
+        self.page = 100
         self.authorizations: list[str] = []
         self.manifests: dict[str, tuple[str, bytes]] = {}
         self.blobs: dict[str, bytes] = {}
@@ -106,7 +107,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server.requests.append(f"{self.command} {self.path.split('/')[-2]}")
         if server.elsewhere and self.command in ("GET", "HEAD"):
             return self.answer(307, Location=f"{server.elsewhere}{self.path}")
-        return self.kept(body, self.path.rpartition("/")[2])
+        name = self.path.rpartition("/")[2]
+        return self.list_tags(name.partition("last=")[2]) if "/tags/list" in self.path else self.kept(body, name)
 
     def kept(self, body: bytes, name: str) -> None:
         server = self.server
@@ -125,5 +127,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "/blobs/" in self.path and name in server.blobs:
             return self.answer(200, server.blobs[name])
         return self.answer(404, b'{"errors": [{"code": "UNKNOWN"}]}')
+
+    def list_tags(self, last: str) -> None:
+        """Answer with a page of the tags after ``last``, and a link to the next one."""
+        tags = [tag for tag in sorted(self.server.manifests) if not tag.startswith("sha256:") and tag > last]
+        page = tags[: self.server.page]
+        more = {"Link": f'<{self.path.partition("?")[0]}?last={page[-1]}>; rel="next"'} if len(tags) > len(page) else {}
+        self.answer(200 if tags else 404, json.dumps({"tags": page}).encode(), **more)
 
     do_GET = do_HEAD = do_POST = do_PUT = handle_any  # noqa: N815  as http.server calls them

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from verl_node.configuration.facts import Config, Facts
 from verl_node.configuration.finding import Finding
-from verl_node.configuration.rules import batch, lengths, memory, parallel, paths, sizes
+from verl_node.configuration.rules import batch, lengths, memory, parallel, paths, sizes, vllm
 
 Rule = Callable[[Config, Facts], Iterator[Finding]]
 
@@ -30,6 +30,7 @@ RULES: tuple[Rule, ...] = (
     lengths.lengths_are_above_zero,
     lengths.rollout_holds_prompt_and_response,
     lengths.whole_sequences_fit_a_pass,
+    vllm.vllm_in_the_workers,
     paths.paths_are_absolute,
     paths.wandb_has_its_key,
     paths.resume_names_a_checkpoint,

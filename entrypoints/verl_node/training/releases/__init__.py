@@ -1,6 +1,6 @@
 """Key tables of verl's releases: translate verl 0.9's names, which recipes use, to older ones.
 
-verl-*.yaml has a table per release, moved.yaml the history of the keys.
+verl-*.yaml has a table for the releases from its version on, of the same series; moved.yaml has the history of the keys.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
 
 FOLDER = Path(__file__).parent
-Series = tuple[int, int]
+Series = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Release:
-    """The table of one series: names of verl 0.9's keys in it, and the values that it accepts."""
+    """The table of a series: names of verl 0.9's keys in it, and the values that it accepts."""
 
     series: str
     cpus_per_gpu: int
@@ -58,11 +58,11 @@ class Release:
                 f"{override.key} has no counterpart in verl {self.series}.",
                 fix="Leave it out, or use an image with a verl that has it (verl 0.9).",
             )
-        return Override(override.mark, _backwards(override.key, _series(self.series)), override.value)
+        return Override(override.mark, _backwards(override.key, series_of(self.series)), override.value)
 
     def _require_known(self, override: Override) -> None:
         """Raise BadTrainingConfig with today's name if this release dropped the key."""
-        now, instead = forwards(override.key, _series(self.series))
+        now, instead = forwards(override.key, series_of(self.series))
         if instead and override.mark in ("", "~"):
             raise BadTrainingConfig(f"verl {self.series} has no {override.key}.", fix=instead)
         if not instead and now != override.key:
@@ -76,17 +76,19 @@ def load(version: str, folder: Path = FOLDER) -> Release:
 
     Raises BadTrainingConfig if no table covers the version.
     """
-    tables = {_series(path.stem[len("verl-") :]): path for path in folder.glob("verl-*.yaml")}
-    series = min(_series(version), max(tables))
-    if series not in tables:
-        known = ", ".join(f"{major}.{minor}" for major, minor in sorted(tables))
+    tables = {series_of(path.stem[len("verl-") :]): path for path in folder.glob("verl-*.yaml")}
+    release = series_of(version)
+    fits = [series for series in tables if series <= release and (series[:2] == release[:2] or series == max(tables))]
+    if not fits:
+        known = ", ".join(_name(series) for series in sorted(tables))
         raise BadTrainingConfig(
             f"There is no key table for verl {version}; there are tables for {known} (and anything newer).",
-            fix=f"Use an image with one of these, or add {folder.name}/verl-{'.'.join(map(str, series))}.yaml.",
+            fix=f"Use an image with one of these, or add {folder.name}/verl-{_name(release[:2])}.yaml.",
         )
+    series = max(fits)
     table: dict[str, Any] = yaml.safe_load(tables[series].read_text())
     return Release(
-        series=".".join(map(str, series)),
+        series=_name(series),
         cpus_per_gpu=table["cpus_per_gpu"],
         file_logger=table["file_logger"],
         runtime_env=table["runtime_env"],
@@ -115,7 +117,7 @@ def history() -> tuple[Step, ...]:
     table: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "moved.yaml").read_text(encoding="utf-8"))
     steps = [
         Step(
-            _series(name),
+            series_of(name),
             entry.get("moved") or {},
             entry.get("merged") or {},
             entry.get("removed") or {},
@@ -163,8 +165,14 @@ def _steps_since_return(key: str, series: Series) -> list[Step]:
     return steps
 
 
-def _series(version: str) -> Series:
-    numbers = re.match(r"(\d+)\.(\d+)", version)
+def series_of(version: str) -> Series:
+    """Return the numbers of a version up to the third, without zeros at the end. Raises BadTrainingConfig."""
+    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
     if not numbers:
         raise BadTrainingConfig(f"'{version}' is not a version of verl.", fix="Check the image: `pip show verl`.")
-    return int(numbers[1]), int(numbers[2])
+    major, minor, micro = (int(number or 0) for number in numbers.groups())
+    return (major, minor, micro) if micro else (major, minor)
+
+
+def _name(series: Series) -> str:
+    return ".".join(map(str, series))

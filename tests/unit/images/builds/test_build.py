@@ -90,7 +90,16 @@ def test_a_context_has_the_files_that_its_dockerfile_mounts_and_no_others(staged
 def test_the_manifest_of_the_image_has_the_documented_keys(staged: Path) -> None:
     manifest = json.loads((staged / "toolkit/image.json").read_text())
 
-    documented = {"name", "variant", "platform", "base", "toolkit", "template", "pins", "state"}  # docs/flow.md, "In the image"
+    documented = {
+        "name",
+        "variant",
+        "platform",
+        "base",
+        "toolkit",
+        "template",
+        "pins",
+        "state",
+    }  # docs/flow.md, "In the image"
     assert set(manifest) == documented
     assert manifest["pins"] == CPU.pins
 

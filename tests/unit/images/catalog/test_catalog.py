@@ -79,9 +79,9 @@ def test_rollout_engine_selects_a_variant_of_the_platform() -> None:
     ("arguments", "message"),
     [
         ({"platform": "tpu"}, "it has: cpu, cuda, rocm"),
-        ({"variant": "rocm6.1"}, "it has: rocm6.2, "),
-        ({"variant": "rocm6.2-gfx942"}, "'rocm6.2-gfx942: the GPU architecture is a flag, --gpus gfx942'"),
-        ({"variant": "rocm6.2-gfx942-verl0.4.0"}, "it has: rocm6.2"),
+        ({"variant": "rocm6.1"}, "it has: rocm10, rocm6.2, rocm7.14"),
+        ({"variant": "rocm6.2-gfx942"}, "The GPU architecture is a flag: --variant rocm6.2 --gpus gfx942"),
+        ({"variant": "rocm7.0-gfx942-verl0.7.1"}, "rocm7.0-amd, "),
         ({"platform": "cpu", "variant": "h100"}, "it has: cpu, cpu-vllm"),
         ({"platform": "cpu", "rollout": "sglang"}, "cpu with hf, cpu with vllm"),
         ({}, "without --platform and --variant"),

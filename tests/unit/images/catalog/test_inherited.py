@@ -42,16 +42,18 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     return fake
 
 
-def function(name: str = "test_one[cpu]", **arguments: Any) -> pytest.Function:
-    return cast(pytest.Function, SimpleNamespace(name=name, funcargs=arguments, stash=pytest.Stash()))
+def function(name: str = "test_one", *, number: int = 0, **arguments: Any) -> pytest.Function:
+    callspec = SimpleNamespace(params={"subject": "cpu", "number": number})
+    fake = SimpleNamespace(originalname=name, callspec=callspec, funcargs=arguments, stash=pytest.Stash())
+    return cast(pytest.Function, fake)
 
 
 def record_pass(item: pytest.Function) -> None:
-    inherited._write_record(item.stash[inherited.RECORD], item.name)
+    inherited._write_record(item.stash[inherited.RECORD], item.originalname)
 
 
-def is_skipped(name: str = "test_one[cpu]") -> bool:
-    return inherited.pytest_pyfunc_call(function(name, subject=SUBJECT)) is True
+def is_skipped(name: str = "test_one", *, number: int = 0, subject: Subject = SUBJECT) -> bool:
+    return inherited.pytest_pyfunc_call(function(name, number=number, subject=subject)) is True
 
 
 def test_only_a_passed_test_is_skipped(engine: FakeEngine) -> None:
@@ -61,7 +63,16 @@ def test_only_a_passed_test_is_skipped(engine: FakeEngine) -> None:
     assert not is_skipped()
     record_pass(first)
     assert is_skipped()
-    assert not is_skipped("test_other[cpu]")
+    assert not is_skipped("test_other")
+    assert not is_skipped(number=1)
+
+
+def test_another_name_of_the_image_is_no_other_test(engine: FakeEngine) -> None:
+    first = function(subject=SUBJECT)
+    inherited.pytest_pyfunc_call(first)
+    record_pass(first)
+
+    assert is_skipped(subject=Subject("sha256:1", SUBJECT.variant))
 
 
 def test_another_image_engine_or_code_runs_it_again(engine: FakeEngine, tmp_path: Path) -> None:

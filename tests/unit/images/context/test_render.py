@@ -66,6 +66,40 @@ def test_a_build_for_one_gpu_compiles_only_for_it() -> None:
     assert "gfx90a" not in text
 
 
+def test_labels_have_the_state_of_the_variant() -> None:
+    for variant in VARIANTS:
+        assert f'verljob.state="{variant.state}"' in render.dockerfile(variant)
+        assert not set('"\\$') & set(str(variant.state))
+
+
+def test_a_base_is_repaired_before_the_guard_records_it() -> None:
+    final = render.dockerfile(CATALOG.variants["rocm10"]).rpartition("FROM ${BASE}\n")[2]
+
+    assert 0 < final.index("/steps/amd_smi.py") < final.index("guard.py record")
+
+
+@pytest.mark.parametrize("name", ["rocm6.2", "rocm6.2-prebuilt"])
+def test_verls_code_path_for_this_vllm_is_chosen_and_checked_at_the_end(name: str) -> None:
+    text = render.dockerfile(CATALOG.variants[name])
+
+    assert text.index('ENV ROCM_PATH="/opt/rocm"') < text.index("guard.py record", text.rindex("FROM ${BASE}"))
+    assert '--vllm-mode "customized"' in text
+    assert "--training" in text
+    assert "verl.trainer.main_ppo" in text
+
+
+def test_a_rocm_image_does_not_start_in_a_checkout_of_its_base() -> None:
+    for variant in CATALOG.of_platform("rocm"):
+        last_stage = render.dockerfile(variant).rpartition("FROM ${BASE}")[2]
+        assert re.findall(r"^WORKDIR (.*)$", last_stage, re.MULTILINE) == ["/"]
+
+
+def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled() -> None:
+    stage = render.dockerfile(CATALOG.variants["rocm10"]).partition("FROM ${BASE}\n")[0]
+
+    assert 0 < stage.index("guard.py install --lock /lock.txt") < stage.index("setup.py bdist_wheel")
+
+
 def test_flash_attn_is_compiled_in_its_own_stage_on_request() -> None:
     variant = CATALOG.variants["cu130-wheels"]
     requested = replace(variant, compiles={"flash-attn": Sdist("2.8.3", "0" * 64)})
@@ -79,24 +113,6 @@ def test_flash_attn_is_compiled_in_its_own_stage_on_request() -> None:
     assert "flash-attn==2.8.3" not in without
     assert "verljob.attention" in without
     assert "verljob.attention" not in text
-
-
-def test_labels_have_the_state_of_the_variant() -> None:
-    for variant in VARIANTS:
-        assert f'verljob.state="{variant.state}"' in render.dockerfile(variant)
-        assert not set('"\\$') & set(str(variant.state))
-
-
-def test_a_base_is_repaired_before_the_guard_records_it() -> None:
-    final = render.dockerfile(CATALOG.variants["rocm10"]).rpartition("FROM ${BASE}\n")[2]
-
-    assert 0 < final.index("/steps/amdsmi.py") < final.index("guard.py record")
-
-
-def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled() -> None:
-    stage = render.dockerfile(CATALOG.variants["rocm10"]).partition("FROM ${BASE}\n")[0]
-
-    assert 0 < stage.index("guard.py install --lock /lock.txt") < stage.index("setup.py bdist_wheel")
 
 
 def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:

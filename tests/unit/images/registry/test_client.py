@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from images.errors import NotTrusted, RegistryFailed
+from images.errors import AccessDenied, NotTrusted, RegistryFailed
 from images.host.process import run
 from images.registry import client, referrers
 from images.registry.client import DOCKER_MANIFEST, INDEXES, OCI_MANIFEST, Repository
@@ -301,3 +301,41 @@ def test_no_login_is_read_from_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyP
             referrers.find_image(repository, "1")
 
         assert server.authorizations == []
+
+
+def test_tags_are_read_from_all_pages(server: FakeRegistry, repository: Repository) -> None:
+    assert repository.tags() == ["1"]
+    for number in range(2, 6):
+        server.keep(str(number), SUBJECT, DOCKER_MANIFEST)
+    server.page = 2
+
+    assert repository.tags() == ["1", "2", "3", "4", "5"]
+
+
+def test_tags_of_a_missing_repository_are_none(server: FakeRegistry, repository: Repository) -> None:
+    server.manifests.clear()
+
+    assert repository.tags() == []
+
+
+def test_endless_list_of_tags_is_not_read_to_the_end(
+    server: FakeRegistry, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.page = 1
+    for number in range(2, 6):
+        server.keep(str(number), SUBJECT, DOCKER_MANIFEST)
+    monkeypatch.setattr(client, "PAGES", 3)
+
+    with pytest.raises(RegistryFailed, match="more than 3 pages of tags"):
+        repository.tags()
+
+
+@pytest.mark.parametrize("login", ["basic", "bearer"])
+def test_anonymous_client_sends_no_login(server: FakeRegistry, tmp_path: Path, login: str) -> None:
+    server.login = login
+    log_in(tmp_path, server.host)
+
+    repository = Repository(f"{server.host}/team/verl.cpu", anonymous=True)
+    with repository, pytest.raises(AccessDenied, match="docker login"):
+        repository.manifest("1")
+    assert server.authorizations == []

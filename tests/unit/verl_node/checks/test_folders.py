@@ -156,9 +156,24 @@ def test_only_one_debugger_may_be_on_and_its_requirements_are_checked(monkeypatc
     assert run(debug.one_debugger_is_on, VERLJOB_DEBUG="1", **both).severity == "ok"
 
 
-@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_expandable_segments_fail(name: str) -> None:
-    assert run(vllm.allocator_settings_fit, **{name: "backend:native,expandable_segments: True"}).severity == "fail"
+@pytest.mark.parametrize(
+    ("name", "version", "severity"),
+    [
+        ("PYTORCH_CUDA_ALLOC_CONF", "0.8.5.post1", "fail"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "0.20.0+cu130", "fail"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "0.20.1", "ok"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "0.22.1rc1.dev3+g18d87a87d", "ok"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "", "ok"),
+        ("PYTORCH_ALLOC_CONF", "0.8.5", "ok"),
+        ("PYTORCH_HIP_ALLOC_CONF", "0.8.5", "ok"),
+    ],
+)
+def test_expandable_segments_fail_for_a_vllm_that_asserts_that_they_are_off(
+    name: str, version: str, severity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm, "installed", lambda _: version)
+
+    assert run(vllm.allocator_settings_fit, **{name: "backend:native,expandable_segments:True"}).severity == severity
     assert run(vllm.allocator_settings_fit, **{name: "expandable_segments:False"}).severity == "ok"
 
 

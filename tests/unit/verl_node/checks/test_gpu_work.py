@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,73 @@ def test_link_bandwidth_is_that_of_the_slowest_pair() -> None:
     assert gpu_work.nvlink_gbps("\tGPU0\nGPU0\t X \n", "NVIDIA H200") is None
     assert gpu_work.peak_tflops("NVIDIA H100 PCIe") == 756
     assert gpu_work.peak_tflops("NVIDIA T4") is None
+
+
+ROCM = Settings.from_env({"VERLJOB_PLATFORM": "rocm"})
+IMPORTED = ["verl", "verl.workers.engine_workers", "verl.workers.rollout.vllm_rollout"]
+
+
+def answer(python: Path, **fields: object) -> None:
+    """The child writes this answer to its last argument."""
+    found = {"imported": IMPORTED, "failed": {}, "sleep_mode": None, "vllm_mode": "", **fields}
+    write_script(python, f"for file; do :; done; printf '%s' '{json.dumps(found)}' > \"$file\"")
+
+
+@pytest.mark.parametrize(
+    ("fields", "severity", "message"),
+    [
+        ({}, "ok", "Imported: verl, verl.workers.engine_workers, verl.workers.rollout.vllm_rollout."),
+        ({"sleep_mode": True, "vllm_mode": "spmd"}, "ok", "; sleep_mode is True; vllm_mode is spmd."),
+        ({"failed": {"verl": "import verl.workers.fsdp_workers: ImportError: flash_attn"}}, "fail", "flash_attn"),
+        ({"failed": {"vllm": "vLLM has no sleep mode"}, "sleep_mode": False}, "fail", "no sleep mode"),
+        ({"failed": {"sglang": "import sglang: OSError"}}, "warn", "import sglang: OSError"),
+    ],
+)
+def test_imports_of_a_training_are_reported(
+    fields: dict[str, object], severity: str, message: str, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_work, "find_spec", lambda _: True)
+    answer(python, **fields)
+
+    found = gpu_work.training_can_be_imported(ROCM, 8)
+
+    assert (found.severity, message in found.seen) == (severity, True)
+
+
+def test_imports_that_end_their_process_fail(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_work, "find_spec", lambda _: True)
+    write_script(python, "echo 'terminate called' >&2; exit 134")
+    assert gpu_work.training_can_be_imported(ROCM, 8).seen == "It exited with 134: terminate called"
+
+    monkeypatch.setattr(gpu_work, "find_spec", lambda _: None)
+    assert gpu_work.training_can_be_imported(ROCM, 8).severity == "idle"
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts", "fix"),
+    [
+        (ROCM, {"ray": 0, "torch": 2, "amdsmi": None}, "the Python package amdsmi, which this image does not have"),
+        (ROCM, {"ray": 2, "torch": 0, "amdsmi": True}, "set rtld_global to False"),
+        (ROCM, {"ray": 1, "torch": 2, "amdsmi": True}, "Compare HIP_VISIBLE_DEVICES"),
+        (CUDA, {"ray": 0, "torch": 2, "amdsmi": None}, "Compare HIP_VISIBLE_DEVICES"),
+    ],
+)
+def test_different_numbers_of_gpus_fail_with_their_fix(
+    settings: Settings, counts: dict[str, int | None], fix: str, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "job_gpus", lambda *_: [object(), object()])
+    monkeypatch.setattr(gpu_work, "find_spec", lambda _: counts["amdsmi"])
+    write_script(python, f'case "$3" in ray) echo {counts["ray"]} ;; torch) echo {counts["torch"]} ;; esac')
+
+    found = gpu_work.gpus_are_counted_alike(settings, 2)
+
+    assert (found.severity, fix in found.fix) == ("fail", True)
+    assert found.seen == f"The driver lists 2 GPUs, Ray counts {counts['ray']}, torch sees {counts['torch']}."
+
+
+def test_equal_numbers_of_gpus_pass(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "job_gpus", lambda *_: [object(), object()])
+    write_script(python, "echo a warning; echo 2")
+
+    assert gpu_work.gpus_are_counted_alike(CUDA, 2).severity == "ok"
+    assert gpu_work.gpus_are_counted_alike(CUDA, 0).severity == "idle"

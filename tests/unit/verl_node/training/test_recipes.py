@@ -23,7 +23,7 @@ IN_IMAGES = sorted(
         if docs_tables.recipes(variant).startswith("yes")
     }
 )
-SUPPORTED = ("0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
+SUPPORTED = ("0.4.0", "0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 
 
 def train(name: str, *overrides: str, verl: str = "0.9.1", **more: Any) -> recipe.Training:
@@ -96,6 +96,37 @@ def test_gpu_recipes_compose_for_every_image_that_the_docs_say_runs_them(
         assert rollout in releases.load(verl).choices[key]
 
 
+WITH_OVERRIDES = {each.name: each for each in Catalog.read().variants.values() if each.overrides}
+
+
+@pytest.mark.parametrize("name", WITH_OVERRIDES)
+def test_settings_of_an_image_compose_with_its_release(name: str, verl_config: Callable[[str], Path]) -> None:
+    variant = WITH_OVERRIDES[name]
+    verl, given = variant.installs["verl"], [f"{key}={value}" for key, value in variant.overrides.items()]
+
+    config = composed(verl_config(verl), train("gsm8k_grpo", verl=verl, image_overrides=given))
+
+    for key, value in variant.overrides.items():
+        assert str(OmegaConf.select(config, key.lstrip("+"))).lower() == value.lower()
+
+
+def test_setting_of_an_image_replaces_the_recipes_and_loses_to_the_jobs() -> None:
+    padding = "actor_rollout_ref.model.use_remove_padding"
+    image = [f"{padding}=false", "+actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true"]
+
+    by_image, by_job = (
+        train("gsm8k_grpo", image_overrides=image),
+        train("gsm8k_grpo", f"{padding}=true", image_overrides=image),
+    )
+
+    assert f"{padding}=false" in by_image.argv
+    assert f"{padding}=true" in by_job.argv
+    assert by_image.notes[0] == f"The image sets {', '.join(image)}; an override of the job wins."
+    assert by_job.notes[0] == f"The image sets {image[1]}; an override of the job wins."
+    without_mark = train("gsm8k_grpo", f"{image[1][1:-4]}false", image_overrides=image)
+    assert f"{image[1][:-4]}false" in without_mark.argv
+
+
 def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) -> None:
     config = composed(verl_config("0.9.1"), train("demo_cpu", gpus_per_node=1))
     assert config.trainer.total_training_steps >= 4
@@ -105,10 +136,23 @@ def test_demo_recipe_composes_with_verl_0_9(verl_config: Callable[[str], Path]) 
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.HF_HUB_OFFLINE == "1"
 
 
+def test_recipe_of_verl_0_4_uses_no_server_and_no_graphs(verl_config: Callable[[str], Path]) -> None:
+    rollout = composed(verl_config("0.4.0"), train("gsm8k_grpo", verl="0.4.0")).actor_rollout_ref.rollout
+    assert (rollout.mode, rollout.free_cache_engine, rollout.enforce_eager) == ("sync", True, True)
+
+
 def test_keys_are_translated_to_the_release() -> None:
     assert "critic.fsdp.param_offload=False" in train("gsm8k_ppo").argv
     assert "critic.model.fsdp_config.param_offload=False" in train("gsm8k_ppo", verl="0.4.1").argv
     assert "+data.seed=7" in train("gsm8k_ppo", "data.seed=7", verl="0.4.1").argv
+
+
+@pytest.mark.parametrize(
+    ("verl", "name"), [("0.4.0", "contents"), ("0.4.1", "save_contents"), ("0.9.1", "save_contents")]
+)
+def test_tables_of_a_series_differ_by_release(verl: str, name: str) -> None:
+    override = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
+    assert f"actor_rollout_ref.actor.checkpoint.{name}=[model]" in train("gsm8k_ppo", override, verl=verl).argv
 
 
 @pytest.mark.parametrize("release", SUPPORTED[:-1])

@@ -1,0 +1,1 @@
+"""Releases of the toolkit: versions of it whose images are published together."""
