@@ -153,8 +153,8 @@ def buildable(variants: Sequence[Variant]) -> list[Variant]:
 def downloads(variant: Variant, site: Site, engine: Engine) -> dict[str, Callable[[], object]]:
     """The downloads of a variant's build by name; equal names are the same download."""
     found: dict[str, Callable[[], object]] = {f"base {variant.base}": partial(fetch_base, variant, engine, "", site)}
-    if "torch" in variant.installs:
-        found[f"torch {variant.installs['torch']} for Python {variant.python}"] = partial(fetch_torch, variant, site)
+    if variant.cpu_torch:
+        found[f"torch {variant.cpu_torch} for Python {variant.python}"] = partial(fetch_torch, variant, site)
     return found
 
 

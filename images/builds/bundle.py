@@ -163,7 +163,7 @@ def fetch_sources(variant: Variant, site: Site, folder: Path) -> None:
 
 def input_digests(variant: Variant) -> dict[str, str]:
     """Digests of everything that decides which files a build of this variant downloads."""
-    torch = variant.installs.get("torch", "")
+    torch = variant.cpu_torch
     pinned = [
         torch_wheels.pinned(torch, variant.python, variant.machine) if torch else [],
         *map(asdict, variant.replaces.values()),

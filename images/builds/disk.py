@@ -14,6 +14,7 @@ from images.registry.client import Repository
 
 # Of verl.cpu (docs/images.md, "What uses the space"): the packages that verl needs, and torch's CPU build.
 PACKAGES_BYTES, TORCH_BYTES = 1_060_000_000, 580_000_000
+WHEELS_BYTES = 11_500_000_000  # all layers of cu130-wheels
 PEAK = 1.2  # of a build's size, for downloads and files that a later step removes: an allowance, not a measurement
 UNPACKED = 2.9  # of a layer's compressed size: rocm/vllm, 7.5 GB compressed, takes 22 GB
 
@@ -62,7 +63,7 @@ def require_for_build(
 
 def estimated_bytes(variant: Variant, last: str, base_bytes: int) -> float:
     """Estimate the peak size of a build above its base, from the image ``last`` and from known sizes."""
-    known = PACKAGES_BYTES + (TORCH_BYTES if "torch" in variant.installs else 0)
+    known = WHEELS_BYTES if variant.from_wheels else PACKAGES_BYTES + (TORCH_BYTES if variant.cpu_torch else 0)
     return PEAK * max(size(last) - base_bytes, known)
 
 

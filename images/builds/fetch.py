@@ -18,10 +18,10 @@ Base = tuple[str, Inspected]  # its reference in the daemon, and the image
 
 
 def fetch_torch(variant: Variant, site: Site) -> list[Path]:
-    """Return the wheel of torch, downloaded if it is not cached; nothing if the base has torch."""
-    if "torch" not in variant.installs:
+    """Return the wheel of torch, downloaded if it is not cached; nothing if the base or the lock has torch."""
+    if not variant.cpu_torch:
         return []
-    version, cache = variant.installs["torch"], context.STAGED / "wheels"
+    version, cache = variant.cpu_torch, context.STAGED / "wheels"
     environment = site.pip_environment()
     return [
         torch_wheels.torch_cpu(version, variant.python, cache, site.wheelhouse, environment, machine=variant.machine)

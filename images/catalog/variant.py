@@ -57,6 +57,14 @@ class Replacement:
 
 
 @dataclass(frozen=True)
+class Sdist:
+    """A package that an index has as source only; a separate stage compiles it."""
+
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Lock:
     """Settings of the resolver for `invoke image.lock`, in addition to ``installs``."""
 
@@ -95,6 +103,7 @@ class Variant:
     repairs: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     advice: str = ""
+    compiles: Mapping[str, Sdist] = field(default_factory=dict)
     tolerates: Sequence[str] = ()
     outside: Mapping[str, str] = field(default_factory=dict)
     training: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -119,9 +128,30 @@ class Variant:
             values["replaces"] = {name: Replacement(**given) for name, given in values.get("replaces", {}).items()}
             if "state" in values:
                 values["state"] = State(**values["state"])
+            values["compiles"] = {name: Sdist(**given) for name, given in values.get("compiles", {}).items()}
             return cls(name=name, **{**values, "lock": Lock(**lock)})
         except (TypeError, CatalogError) as error:
             raise CatalogError(f"{name}: {error}") from error
+
+    @property
+    def from_wheels(self) -> bool:
+        """Whether torch, its CUDA libraries and the rollout engine come from the lock: the base has none of them."""
+        return self.platform == "cuda" and "torch" in self.installs
+
+    @property
+    def cpu_torch(self) -> str:
+        """Version of the torch whose CPU wheel is fetched before the build; empty if the base or the lock has torch."""
+        return self.installs.get("torch", "") if self.platform == "cpu" else ""
+
+    @property
+    def template(self) -> str:
+        """Name of its template in dockerfiles/, without the suffix."""
+        return "wheels" if self.from_wheels else self.platform
+
+    @property
+    def own(self) -> list[str]:
+        """The packages that earlier steps of the build install and later ones may not change."""
+        return self.guarded if "torch" in self.installs else []
 
     @property
     def architecture(self) -> str:
@@ -163,11 +193,17 @@ class Variant:
     @property
     def pins(self) -> dict[str, str]:
         """Name → version of all that the catalog fixes: packages of the base, replaced and installed ones."""
-        return {"python": self.python, **self.has, **self._replaced, **self.installs}
+        compiled = {name: sdist.version for name, sdist in self.compiles.items()}
+        return {"python": self.python, **self.has, **self._replaced, **compiled, **self.installs}
 
     @property
     def _replaced(self) -> dict[str, str]:
         return {name: new.version for name, new in self.replaces.items()}
+
+    @property
+    def stages(self) -> list[str]:
+        """The packages that are built in a stage of their own."""
+        return [*self.replaces, *self.compiles]
 
     @property
     def built_pins(self) -> list[str]:

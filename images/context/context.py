@@ -48,6 +48,9 @@ def stage(
     folder, dockerfile = STAGED / variant.name, render.dockerfile(variant)
     rest, of_verl = locks.split((lock or locks.path(variant.released)).read_text(encoding="utf-8"), "verl")
     texts = {"Dockerfile": dockerfile, "apt.txt": apt.text(variant), "lock.txt": rest, "verl.txt": of_verl}
+    if variant.from_wheels:  # the layers below the one of lock.txt
+        texts["torch.txt"] = locks.select(rest, locks.is_of_torch)
+        texts["engine.txt"] = locks.select(rest, lambda name: name in variant.guarded and not locks.is_of_torch(name))
     with Staging(folder, open_cache(STAGED / "digests.json"), staged_digests(folder)) as staging:
         for name in ("wheelhouse", "debs", "git"):
             staging.folder(name)

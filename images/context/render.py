@@ -14,12 +14,12 @@ from images.catalog.variant import Variant
 from images.host.paths import RENDERED, STEPS, TEMPLATES
 
 SUFFIX = ".Dockerfile"
-SHARED = ("macros.j2", *STEPS)  # used by every platform's template
+SHARED = ("macros.j2", *STEPS)  # used by every template
 
 
 def dockerfile(variant: Variant, templates: Path = TEMPLATES) -> str:
     """Render the Dockerfile of a variant; a misspelt name in the template raises jinja2.UndefinedError."""
-    template = _environment(templates).get_template(f"{variant.platform}.j2")
+    template = _environment(templates).get_template(f"{variant.template}.j2")
     return template.render(variant=variant, template_revision=revision(variant, templates))
 
 
@@ -31,7 +31,7 @@ def bundle(variant: Variant, templates: Path = TEMPLATES) -> str:
 def revision(variant: Variant, templates: Path = TEMPLATES) -> str:
     """Return 12 hex digits that depend on the templates' text and the variant's table."""
     digest = hashlib.sha256(json.dumps(vars(variant), sort_keys=True, default=vars).encode())
-    digest.update(_text(templates, variant.platform))
+    digest.update(_text(templates, variant.template))
     return digest.hexdigest()[:12]
 
 
@@ -51,8 +51,8 @@ def write_all(catalog: Catalog, folder: Path = RENDERED) -> list[Path]:
 
 
 @cache
-def _text(templates: Path, platform: str) -> bytes:
-    return b"".join((templates / name).read_bytes() for name in (f"{platform}.j2", *SHARED))
+def _text(templates: Path, template: str) -> bytes:
+    return b"".join((templates / name).read_bytes() for name in (f"{template}.j2", *SHARED))
 
 
 @cache

@@ -12,14 +12,19 @@ import tempfile
 from pathlib import Path
 
 from images.catalog.variant import Variant
+from images.engine.base_image import SUITES
 from images.errors import ImageError
 from images.host.paths import APT_PINS
 from images.host.process import run
 
 
 def path(variant: Variant, folder: Path = APT_PINS) -> Path:
-    """Return the file of a variant's pins, which variants of one suite and machine share."""
-    return folder / f"{variant.apt_suites[0].split()[0]}-{variant.machine}.txt"
+    """Return the file of a variant's pins, which variants of one suite and machine share.
+
+    A build installs every package of the file that the base does not have, so a bare base has another file.
+    """
+    bare = "-wheels" if variant.from_wheels else ""
+    return folder / f"{_suite(variant)}{bare}-{variant.machine}.txt"
 
 
 def text(variant: Variant, folder: Path = APT_PINS) -> str:
@@ -42,7 +47,9 @@ def update(variant: Variant, folder: Path = APT_PINS) -> Path:
         system = Path(temporary)
         for name in ("lists/partial", "archives/partial"):
             (system / name).mkdir(parents=True)
-        sources = [f"deb {variant.apt_mirror} {suite}" for suite in variant.apt_suites]
+        keyring = SUITES[_suite(variant)].keyring
+        signed = f" [signed-by={keyring}]" if keyring.exists() else ""  # else apt's own keys decide
+        sources = [f"deb{signed} {variant.apt_mirror} {suite}" for suite in variant.apt_suites]
         (system / "sources").write_text("\n".join(sources) + "\n", encoding="utf-8")
         (system / "status").touch()
         environment = {"APT_CONFIG": str(_configuration(system, variant.architecture))}
@@ -56,6 +63,10 @@ def update(variant: Variant, folder: Path = APT_PINS) -> Path:
     pins = sorted(map(_pin, shown.strip().split("\n\n")))
     target.write_text("\n".join([f"# {'; '.join(variant.apt_suites)}", *pins]) + "\n", encoding="utf-8")
     return target
+
+
+def _suite(variant: Variant) -> str:
+    return variant.apt_suites[0].split()[0]
 
 
 def _pin(paragraph: str) -> str:

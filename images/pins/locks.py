@@ -1,8 +1,9 @@
 """Lock files: every package that a variant installs, by version and sha256, for its Python and machine.
 
 A lock has no protected package and nothing that only those need (nvidia-*): both come with the base, or with torch's
-CPU wheel. Other packages of the base keep the base's version if that fits (dockerfiles/guard.py), so on a GPU base most
-lines have no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock, whose
+CPU wheel. Only a variant of wheels alone (`Variant.from_wheels`) has them all in its lock.
+Other packages of the base keep the base's version if that fits (dockerfiles/guard.py), so on a GPU base most lines have
+no effect; on a bare base they are the whole environment. Variants with the same inputs share a lock, whose
 name has a digest of the inputs.
 """
 
@@ -26,12 +27,16 @@ from images.pins import base_packages, requirements, resolver
 SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
 RESOLVERS = 8  # they mostly wait for the index
 CUDA_NAMES = ("nvidia-", "cuda-", "triton")
+# The last one, which is built for one torch, has a file build_backend.py beside its package, and so has
+# flashinfer-python: the guard would report that it was overwritten if it came first.
+TORCH_NAMES = ("torch", "torchvision", "torchaudio", "torch-c-dlpack-ext")
 # glibc of a distribution, which limits the wheels that it can load, for uv's --python-platform.
 GLIBC = {"focal": "2_31", "jammy": "2_35", "bookworm": "2_36", "noble": "2_39"}
 
 
 def inputs(variant: Variant) -> dict[str, Any]:
     """Return all that a lock depends on, except for the content of the package index."""
+    of_base = [] if variant.from_wheels else ["torch", *variant.guarded]
     engine = [variant.rollout] if variant.platform == "cuda" else []  # an index only has engines for CUDA
     described = base_packages.digest(variant.base)
     given = {
@@ -48,9 +53,7 @@ def inputs(variant: Variant) -> dict[str, Any]:
             f"{name}=={variant.pins[name]}" for name in ("torch", "transformers") if name in {*variant.has, "torch"}
         ],
         "override": sorted(variant.lock.override),
-        "left to the base": sorted(
-            {"torch", *variant.guarded, *map(canonicalize_name, variant.lock.omit), *variant.replaces}
-        ),
+        "left to the base": sorted({*of_base, *map(canonicalize_name, variant.lock.omit), *variant.replaces}),
     }
     return {**given, "described base": described} if described else given
 
@@ -92,9 +95,10 @@ def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
 
 def _lines(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield a line for each package that the base does not provide: version, and hashes of the files that fit."""
+    left = given["left to the base"]
     for package in packages:
         name = canonicalize_name(package["name"])
-        if name in given["left to the base"] or name.startswith(CUDA_NAMES):
+        if name in left or ("torch" in left and name.startswith(CUDA_NAMES)):
             continue
         wheels = package.get("wheels")
         hashes = sorted({file["hashes"]["sha256"] for file in wheels or [package["sdist"]]})
@@ -119,6 +123,15 @@ def locked(variant: Variant) -> dict[str, str]:
 
 def split(text: str, name: str) -> tuple[str, str]:
     """Split a lock's lines, without comments, into those of other packages and the one of ``name``."""
+    return select(text, lambda each: each != name), select(text, lambda each: each == name)
+
+
+def select(text: str, wanted: Callable[[str], bool]) -> str:
+    """Return a lock's lines, without comments, of the packages whose names are ``wanted``."""
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
-    own = [line for line in lines if re.match(rf"{re.escape(name)}\s*==", line)]
-    return "".join(line for line in lines if line not in own), "".join(own)
+    return "".join(line for line in lines if wanted(re.split(r"[\s=]", line, maxsplit=1)[0]))
+
+
+def is_of_torch(name: str) -> bool:
+    """Whether a package is torch, one of its companions, or a library of CUDA."""
+    return name in TORCH_NAMES or name.startswith(CUDA_NAMES)

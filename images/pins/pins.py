@@ -50,7 +50,7 @@ def _unknown(variant: Variant) -> Iterator[str]:
     if not apt.text(variant):
         suite, names = variant.apt_suites[0].split()[0], " ".join(variant.apt_packages)
         yield f"{suite} on {variant.machine}: versions of {names} unknown: mirror not queried yet"
-    torch = variant.installs.get("torch")
+    torch = variant.cpu_torch
     if torch and not torch_wheels.pinned(torch, variant.python, variant.machine):
         yield f"torch {torch} for Python {variant.python} on {variant.machine}: wheel unknown: index not queried yet"
 
@@ -69,8 +69,8 @@ def update(catalog: Catalog) -> Iterator[str]:
             yield str(apt.update(variant))
         except ImageError as failure:
             yield f"{apt.path(variant).name}: {failure}"
-    with_torch = [variant for variant in variants if "torch" in variant.installs]
-    for torch in sorted({(each.installs["torch"], each.python, each.machine) for each in with_torch}):
+    with_torch = [variant for variant in variants if variant.cpu_torch]
+    for torch in sorted({(each.cpu_torch, each.python, each.machine) for each in with_torch}):
         try:
             yield str(torch_wheels.update(*torch))
         except ImageError as failure:

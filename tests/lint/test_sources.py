@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Sdist
 from images.context import render
 from tests.lint import shell_text
 from tests.support.paths import CHECKOUT
@@ -70,6 +72,13 @@ def test_hadolint_finds_nothing_in_dockerfiles() -> None:
 @pytest.mark.parametrize("variant", ["cpu", "rocm6.2"])
 def test_hadolint_finds_nothing_in_the_dockerfile_of_a_bundle(variant: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(render.bundle(Catalog.read().variants[variant]))
+
+    assert finds_nothing("hadolint", tmp_path / "Dockerfile")
+
+
+def test_hadolint_finds_nothing_in_a_dockerfile_that_compiles_flash_attn(tmp_path: Path) -> None:
+    variant = replace(Catalog.read().variants["cu130-wheels"], compiles={"flash-attn": Sdist("2.8.3", "0" * 64)})
+    (tmp_path / "Dockerfile").write_text(render.dockerfile(variant))
 
     assert finds_nothing("hadolint", tmp_path / "Dockerfile")
 

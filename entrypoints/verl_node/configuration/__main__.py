@@ -31,7 +31,7 @@ from verl_node.inputs import hub
 from verl_node.inputs.model import DEMO
 from verl_node.reporting.masking import masked
 from verl_node.settings.identity import installed
-from verl_node.training import recipe, releases
+from verl_node.training import attention, recipe, releases
 
 _NICE = 10  # forming the cluster meanwhile needs the CPUs
 
@@ -79,6 +79,7 @@ def _training(options: argparse.Namespace) -> recipe.Training:
         model=options.model or None,
         wandb=options.wandb,
         long=options.long,
+        flash_attn=attention.flash_attn_installed(),
     )
 
 

@@ -12,7 +12,7 @@ import yaml
 from verl_node.errors import BadTrainingConfig
 from verl_node.inputs import model as models
 from verl_node.settings.overrides import Override, flatten, merge, parse
-from verl_node.training import derived_overrides, releases
+from verl_node.training import attention, derived_overrides, releases
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ def make_training(
     wandb: bool = False,
     expires: float | None = None,
     long: bool = False,
+    flash_attn: bool = True,
 ) -> Training:
     """Return the training of ``recipe`` and ``overrides`` on this allocation.
 
@@ -92,6 +93,7 @@ def make_training(
     of a model path over both. ``checkpoints`` is their folder, by default in ``run_dir``; ``expires`` is the deadline
     for writing a checkpoint, in epoch seconds. ``wandb`` is whether this account can log to Weights & Biases: without
     it a recipe with wandb runs without that logger, and gets a note. A ``long`` run without checkpoints gets a warning.
+    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too.
 
     Raises BadTrainingConfig if an override contradicts the allocation, is a relative path, or does not exist in this
     verl.
@@ -120,7 +122,11 @@ def make_training(
     logger = derived_overrides.logger(
         requested or from_recipe.get(derived_overrides.LOGGER_KEY), file_log=release.file_logger, without=without
     )
-    merged = merge(from_recipe.values(), from_image.values(), from_job, given.values(), [logger])
+    of_environment = (
+        [] if flash_attn or not recipe.accelerator else list(attention.overrides_without_flash_attn(release.series))
+    )
+    layers = (from_recipe.values(), of_environment, from_image.values(), from_job, given.values())
+    merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)
     worker_env = derived_overrides.worker_environment(file_log, expires)
     translated = [
@@ -143,6 +149,7 @@ def make_training(
         notes=[
             *_image_notes(from_image, given),
             *_notes(from_recipe, release, without),
+            *([attention.NOTE] if of_environment else []),
             *derived_overrides.checkpoint_notes(merged, long=long),
         ],
         keys={key: str(override.plain()) for key, override in merged.items()},

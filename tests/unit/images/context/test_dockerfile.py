@@ -85,5 +85,17 @@ def test_every_instruction_of_a_rendered_dockerfile_is_parsed(path: Path) -> Non
     known = {"ARG", "FROM", "RUN", "COPY", "ENV", "LABEL", "ENTRYPOINT", "CMD", "USER", "WORKDIR", "SHELL"}
 
     assert {each.text.split()[0] for each in found} <= known
-    staged = {"steps", "steps/apt.sh", "apt.txt", "lock.txt", "verl.txt", "wheelhouse", "debs", "git", "toolkit"}
+    staged = {
+        "steps",
+        "steps/apt.sh",
+        "apt.txt",
+        "lock.txt",
+        "verl.txt",
+        "torch.txt",
+        "engine.txt",
+        "wheelhouse",
+        "debs",
+        "git",
+        "toolkit",
+    }
     assert {source for each in found for source in each.sources} <= staged

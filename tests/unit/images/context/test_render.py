@@ -15,6 +15,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Sdist
 from images.context import render
 
 CATALOG = Catalog.read()
@@ -99,6 +100,21 @@ def test_requirements_of_a_replaced_package_are_installed_before_it_is_compiled(
     assert 0 < stage.index("guard.py install --lock /lock.txt") < stage.index("setup.py bdist_wheel")
 
 
+def test_flash_attn_is_compiled_in_its_own_stage_on_request() -> None:
+    variant = CATALOG.variants["cu130-wheels"]
+    requested = replace(variant, compiles={"flash-attn": Sdist("2.8.3", "0" * 64)})
+
+    text, without = render.dockerfile(requested), render.dockerfile(variant)
+
+    assert "FROM wheels AS flash-attn" in text
+    assert f"flash-attn==2.8.3 --hash=sha256:{'0' * 64}" in text
+    assert 'FLASH_ATTN_CUDA_ARCHS="80;90;100"' in text
+    assert 'verljob.pin.flash-attn="2.8.3"' in text
+    assert "flash-attn==2.8.3" not in without
+    assert "verljob.attention" in without
+    assert "verljob.attention" not in text
+
+
 def test_an_image_has_the_annotation_keys_of_the_oci_specification() -> None:
     # https://github.com/opencontainers/image-spec/blob/main/annotations.md; the build sets created and base.digest.
     keys = "authors url documentation source version revision vendor licenses ref.name title description base.name"
@@ -148,11 +164,16 @@ def test_packages_are_installed_by_the_guard_or_from_this_build_without_dependen
     for variant in VARIANTS:
         text = render.dockerfile(variant)
 
-        assert text.index("guard.py record") < text.index("guard.py install") < text.index("guard.py verify")
-        assert text.index("guard.py install") < text.index("compile.py --installed") < text.index("guard.py verify")
+        guarded = text[text.index("guard.py record") :]
+        assert (
+            guarded.index("guard.py install")
+            < guarded.index("compile.py --installed")
+            < guarded.index("guard.py verify")
+        )
         for line in re.findall(r".*pip install.*", text):
             assert "--no-deps" in line
-            assert "--no-index" in line  # torch's wheel from the context, or a replaced package's from its stage
+            # torch's wheel from the context, or a replaced package's from its stage; else a part of the lock
+            assert "--no-index" in line or "--require-hashes --only-binary :all:" in line
 
 
 def test_secrets_are_mounted_not_passed_as_arguments() -> None:

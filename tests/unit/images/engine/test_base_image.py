@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def engine(tmp_path: Path) -> Engine:
     return Engine(str(script), "20.10.24", buildx=False)
 
 
+def fake_debootstrap(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A debootstrap that records its arguments, and keys for it."""
+    script = folder / "bin/debootstrap"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\necho "$*" > {folder}/args\nmkdir -p "$5/etc" && echo 12 > "$5/etc/debian_version"\n')
+    script.chmod(0o755)
+    (folder / "keys.gpg").touch()
+    monkeypatch.setenv("PATH", str(script.parent), prepend=":")
+
+
+def set_keyring(monkeypatch: pytest.MonkeyPatch, suite: str, keyring: Path) -> None:
+    monkeypatch.setitem(base_image.SUITES, suite, replace(base_image.SUITES[suite], keyring=keyring))
+
+
 def test_an_unreachable_base_is_reported_with_the_reason_and_every_fix(engine: Engine) -> None:
     with pytest.raises(BaseUnreachable) as error:
         base_image.pull(engine, ROCM)
@@ -51,13 +66,8 @@ def test_debootstrap_makes_debian_if_no_registry_answers(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(base_image, "present", lambda _: False)
-    made = tmp_path / "bin/debootstrap"
-    made.parent.mkdir()
-    made.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/args\nmkdir -p "$5/etc" && echo 12 > "$5/etc/debian_version"\n')
-    made.chmod(0o755)
-    (tmp_path / "keys.gpg").touch()
-    monkeypatch.setattr(base_image, "KEYRING", tmp_path / "keys.gpg")
-    monkeypatch.setenv("PATH", str(made.parent), prepend=":")
+    fake_debootstrap(tmp_path, monkeypatch)
+    set_keyring(monkeypatch, "bookworm", tmp_path / "keys.gpg")
 
     assert base_image.ensure(mirror="http://mirror/debian", engine=engine) == base_image.MADE
     assert "./etc/debian_version" in (tmp_path / "imported").read_text().split()
@@ -66,10 +76,34 @@ def test_debootstrap_makes_debian_if_no_registry_answers(
     assert args.startswith(f"--force-check-gpg --keyring={tmp_path}/keys.gpg --variant=minbase bookworm ")
 
 
+def test_debootstrap_makes_ubuntu_with_its_keys_and_its_updates(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(base_image, "present", lambda _: False)
+    fake_debootstrap(tmp_path, monkeypatch)
+    set_keyring(monkeypatch, "noble", tmp_path / "keys.gpg")
+    script = Path(engine.client)
+    script.write_text(script.read_text().replace("tar -t >", f"tar -xO ./etc/apt/sources.list > {tmp_path}/sources; :"))
+    made = tmp_path / "bin/debootstrap"
+    made.write_text(made.read_text() + 'mkdir -p "$5/etc/apt"\n')
+
+    assert (
+        base_image.ensure("docker.io/library/ubuntu:24.04", "verljob-base:noble", engine=engine) == "verljob-base:noble"
+    )
+    args = (tmp_path / "args").read_text().split()
+    assert args[1] == f"--keyring={tmp_path}/keys.gpg"
+    assert args[3] == "noble"
+    assert args[5:] == ["http://archive.ubuntu.com/ubuntu", "/usr/share/debootstrap/scripts/gutsy"]
+    assert (tmp_path / "sources").read_text().splitlines() == [
+        "deb http://archive.ubuntu.com/ubuntu noble main universe",
+        "deb http://archive.ubuntu.com/ubuntu noble-updates main universe",
+    ]
+
+
 def test_no_base_is_made_without_debians_keys(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(base_image, "present", lambda _: False)
     monkeypatch.setattr(base_image.shutil, "which", lambda _: "/bin/false")
-    monkeypatch.setattr(base_image, "KEYRING", tmp_path / "none.gpg")
+    set_keyring(monkeypatch, "bookworm", tmp_path / "none.gpg")
 
     with pytest.raises(ImageError, match=r"none\.gpg is missing.*apt-get install debian-archive-keyring"):
         base_image.ensure(engine=engine)

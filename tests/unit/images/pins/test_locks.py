@@ -62,6 +62,18 @@ def test_lock_omits_packages_of_the_base_and_replaced_ones(uv: Path, tmp_path: P
     assert names == ["aiohttp", "antlr4-python3-runtime"]
 
 
+def test_lock_of_wheels_alone_has_torch_and_the_libraries_of_cuda(uv: Path, tmp_path: Path) -> None:
+    text = locks.write(CATALOG.variants["cu130-wheels"], tmp_path).read_text()
+
+    names = [line.split("==")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert names == ["aiohttp", "antlr4-python3-runtime", *BASE_PACKAGES]
+    assert [line.split("==")[0] for line in locks.select(text, locks.is_of_torch).splitlines()] == [
+        "nvidia-cudnn-cu13",
+        "torch",
+        "triton",
+    ]
+
+
 def test_line_has_hashes_of_wheels_or_of_the_source_with_a_mark(uv: Path, tmp_path: Path) -> None:
     lines = locks.write(CATALOG.variants["rocm6.2"], tmp_path).read_text().splitlines()
 

@@ -43,6 +43,33 @@ def composed(config: Path, training: recipe.Training) -> DictConfig:
         return compose("ppo_trainer", overrides=training.argv[3:])
 
 
+@pytest.mark.parametrize("release", [each for each in SUPPORTED if each >= "0.6"])
+@pytest.mark.parametrize("name", ["gsm8k_ppo", "gsm8k_grpo"])
+def test_gpu_recipes_use_sdpa_and_keep_padding_without_flash_attn(
+    name: str, release: str, verl_config: Callable[[str], Path]
+) -> None:
+    training = train(name, verl=release, flash_attn=False)
+    config = composed(verl_config(release), training)
+
+    for model in (config.actor_rollout_ref.model, config.critic.model):
+        assert model.use_remove_padding is False
+        assert model.override_config.attn_implementation == "sdpa"
+    assert any("flash-attn is not installed" in note for note in training.notes)
+
+
+def test_overrides_win_over_the_attention_of_an_environment_without_flash_attn() -> None:
+    key = "+actor_rollout_ref.model.override_config.attn_implementation"
+
+    argv = train("gsm8k_grpo", f"{key}=flex_attention", flash_attn=False).argv
+
+    assert f"{key}=flex_attention" in argv
+    assert f"{key}=sdpa" not in argv
+
+
+def test_release_with_hard_coded_flash_attention_keeps_its_recipe() -> None:
+    assert train("gsm8k_grpo", verl="0.5.0", flash_attn=False).argv == train("gsm8k_grpo", verl="0.5.0").argv
+
+
 @pytest.mark.parametrize("release", SUPPORTED)
 @pytest.mark.parametrize("name", ["gsm8k_ppo", "gsm8k_grpo"])
 def test_gpu_recipes_compose_with_every_release(name: str, release: str, verl_config: Callable[[str], Path]) -> None:

@@ -1,0 +1,36 @@
+"""Overrides for an environment without flash-attn: attention by PyTorch (sdpa), and no removal of padding.
+
+verl's default is flash_attention_2 in every release, and packing rows without padding relies on it. From 0.6 on
+`override_config.attn_implementation` replaces it (verl/workers/fsdp_workers.py, later verl/workers/config/model.py).
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from verl_node.settings.overrides import Override
+
+FIRST_WITH_CHOICE = (0, 6)
+NOTE = (
+    "flash-attn is not installed: attention is PyTorch's sdpa, and padding is not removed, which costs memory and time "
+    "with answers of different lengths."
+)
+
+
+def flash_attn_installed() -> bool:
+    """Whether this Python has flash-attn; it is not imported, which would need a GPU's driver."""
+    return find_spec("flash_attn") is not None
+
+
+def overrides_without_flash_attn(series: str) -> list[Override]:
+    """Return the overrides for actor, reference and critic; none for a release with flash_attention_2 hard-coded."""
+    if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
+        return []
+    return [
+        override
+        for model in ("actor_rollout_ref.model", "critic.model")
+        for override in (
+            Override("", f"{model}.use_remove_padding", "False"),
+            Override("+", f"{model}.override_config.attn_implementation", "sdpa"),
+        )
+    ]
