@@ -39,5 +39,5 @@ def test_an_installed_vllm_is_found_and_compiled(tmp_path: Path, monkeypatch: py
 def test_another_vllm_is_refused(line: str, tmp_path: Path) -> None:
     source(tmp_path, line)
 
-    with pytest.raises(SystemExit, match="is not of vLLM 0.6.3"):
+    with pytest.raises(SystemExit, match=r"is not of vLLM 0\.6\.3"):
         vllm_import.main([str(tmp_path)])
