@@ -1,8 +1,8 @@
 """Keeps the import of vLLM 0.6.3 off the GPU: `python3 /steps/vllm_import.py [FOLDER]`, of its sources or installed.
 
-On ROCm vLLM 0.6.3 moves a tensor to the GPU while it is imported. So its import fails in a build, and in verl's main task,
-which has no GPU: main_ppo of verl 0.4 imports vLLM there. vLLM 0.6.4 creates that tensor on the CPU; it is moved before
-its use in both.
+On ROCm vLLM 0.6.3 moves a tensor to the GPU while it is imported. So its import fails in a build, and in verl's main
+task, which has no GPU: main_ppo of verl 0.4 imports vLLM there. vLLM 0.6.4 creates that tensor on the CPU; both move it
+before they use it.
 
 Needs Python 3.8.
 """

@@ -1,8 +1,8 @@
 """Requires-Dist of distributions by name and version, and the conflicts between distributions.
 
-images/pins/bases/requirements.json has them for every package of a described base and of a lock, from the METADATA of the
-wheels in the package index; outside_index.toml, which is typed, those of packages that no index has. A line with an `extra`
-marker is left out, as `pip check` ignores it.
+images/pins/bases/requirements.json has them for every package of a described base and of a lock, from the METADATA of
+the wheels in the package index; outside_index.toml, which is typed, those of packages that no index has. A line with an
+`extra` marker is left out, as `pip check` ignores it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 
 from images.errors import ImageError
 from images.host.paths import BASES
-from images.pins import locks
+from images.pins import resolver
 
 if TYPE_CHECKING:
     from requests import Session
@@ -97,7 +97,7 @@ def conflicts(installed: Mapping[str, Distribution], python: str, machine: str =
     return lines
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parsed(text: str, python: str, machine: str) -> tuple[str, str]:
     """Name and version range of a requirement; an empty name if it does not apply to this Python and machine."""
     requirement = Requirement(text)
@@ -118,17 +118,17 @@ def _parsed(text: str, python: str, machine: str) -> tuple[str, str]:
     return canonicalize_name(requirement.name), str(requirement.specifier)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fits(specifier: str, version: str) -> bool:
     return Requirement(f"x{specifier}").specifier.contains(version, prereleases=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _bare_name(text: str) -> str:
     return Requirement(text).name
 
 
-@lru_cache(maxsize=None)
+@cache
 def _without_marker(text: str) -> str:
     requirement = Requirement(text)
     requirement.marker = None
@@ -142,8 +142,7 @@ def update(environments: Iterable[Environment], path: Path = REQUIREMENTS) -> Pa
     for python, platform, pins in environments:
         kept.update({pin: known[pin] for pin in pins if pin in known})
         if missing := [pin for pin in pins if pin not in kept]:
-            given = {"python": python, "platform": platform, "override": []}
-            packages = locks.resolve(given, missing, [], ["--no-deps"])
+            packages = resolver.packages((python, platform), missing, flags=["--no-deps"])
             with ThreadPoolExecutor(DOWNLOADS) as pool:
                 found = list(pool.map(_fetch, packages))
             names = [f"{canonicalize_name(package['name'])}=={package['version']}" for package in packages]
