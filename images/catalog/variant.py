@@ -54,6 +54,7 @@ class Replacement:
     reason: str
     environment: Mapping[str, str] = field(default_factory=dict)
     requires: Sequence[str] = ()
+    repairs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
