@@ -40,7 +40,7 @@ PACKAGES = [
     "setuptools<81",
 ]
 FLASH_ATTN = "index_first_axis = pad_input = rearrange = unpad_input = None\n"
-# What verl.trainer.main_ppo imports for FSDP with vLLM 0.6.3, on the driver and in the workers.
+# Imports of verl.trainer.main_ppo for FSDP with vLLM 0.6.3, on the driver and in the workers.
 ENTRIES = [
     "verl.trainer.main_ppo",
     "verl.trainer.ppo.ray_trainer",
