@@ -4,7 +4,8 @@
 
 Makes an environment for each release of verl (0.4.0 and 0.4.1) with Python 3.9, torch 2.5, Ray 2.44.1, transformers
 4.46.3 and vLLM 0.6.3, and runs this file in it. It has no GPU and no ROCm: torch and vLLM are PyPI's CUDA builds, the
-kernels of vLLM are not loaded, and flash-attn is a package of names alone. Downloads 3 GB; needs uv and a Python 3.9.
+kernels of vLLM are not loaded, and flash-attn is a package of names alone. Downloads 3 GB; needs uv, and python3.9
+on PATH or in PYTHON39.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PACKAGES = [
     "setuptools<81",
 ]
 FLASH_ATTN = "index_first_axis = pad_input = rearrange = unpad_input = None\n"
-# What verl.trainer.main_ppo imports for FSDP with vLLM 0.6.3, on the driver and in the workers.
+# Imports of verl.trainer.main_ppo for FSDP with vLLM 0.6.3, on the driver and in the workers.
 ENTRIES = [
     "verl.trainer.main_ppo",
     "verl.trainer.ppo.ray_trainer",
@@ -75,16 +76,15 @@ def main() -> None:
 
 def environment(release: str) -> Path:
     """Return the Python of a release's environment; make it if it is missing."""
-    from tests.support.node import oldest_python  # not in the environment itself
-
     folder = ENVIRONMENTS / release
     python = folder / "bin" / "python"
     if (folder / "complete").exists():
         return python
     uv = [sys.executable, "-m", "uv"]
     install = [*uv, "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
-    base = oldest_python.interpreter() or sys.exit("this machine has no Python 3.9")
-    subprocess.run([base, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
+    subprocess.run(
+        [os.environ.get("PYTHON39", "python3.9"), "-m", "venv", "--without-pip", "--clear", str(folder)], check=True
+    )
     subprocess.run([*install, "--no-deps", f"vllm=={VLLM}"], check=True)
     site = folder / "lib" / "python3.9" / "site-packages"
     (site / "flash_attn").mkdir()
