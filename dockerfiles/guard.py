@@ -213,9 +213,7 @@ def verify(
     wrong += [failure for failure in map(import_failure, imports) if failure]
     wrong += [failure for module in training if (failure := import_failure(module, strict=False))]
     if mode and not training_import.stubbed("verl") and (found := training_import.vllm_mode()) != mode:
-        wrong.append(
-            f"verl's vllm_mode is {found or 'not known'}, not {mode}: check ROCM_PATH and vLLM's version"
-        )
+        wrong.append(f"verl's vllm_mode is {found or 'not known'}, not {mode}: check ROCM_PATH and vLLM's version")
     if wrong:
         sys.exit("guard: this image is not as expected:\n  " + "\n  ".join(wrong))
     say(f"{len(before['protected'])} protected packages unchanged, {len(pins)} pins correct, imports work")
