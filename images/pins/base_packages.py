@@ -174,9 +174,10 @@ def _carry_out(step: Step, base: Base, versions: dict[str, str], pinned: set[str
     needed = [line for pin in step.needs for line in requirements.outside_index()[pin]["requires"]]
     for wanted, flags in (([*step.pip, *needed], []), (step.no_deps, ["--no-deps"])):
         if wanted:
-            versions.update(_resolve(base, wanted, versions, flags))
-            exact = {canonicalize_name(each.name) for each in map(Requirement, wanted) if "==" in str(each.specifier)}
-            pinned |= exact
+            found = _resolve(base, wanted, versions, flags)
+            pinned -= {name for name, version in found.items() if versions.get(name) != version}
+            pinned |= {canonicalize_name(each.name) for each in map(Requirement, wanted) if "==" in str(each.specifier)}
+            versions.update(found)
     for pin in step.made:
         name, version = pin.split("==")
         versions[canonicalize_name(name)] = version

@@ -55,9 +55,9 @@ def stage(variant: str, python: str, folder: Path) -> None:
     shutil.copy(FILES / "git", folder)
     shutil.copytree(FILES / "vllm", folder / "vllm")
     (folder / "cannot-import").write_text("\n".join(CANNOT_IMPORT) + "\n", encoding="utf-8")
-    for name, each in described(variant).items():
-        files = None if name in stubs(variant) else {}
-        stub_wheel.write(folder / "wheels/base", name, each.version, files, each.requires or ())
+    for name, package in described(variant).items():
+        files: dict[str, str] | None = None if name in stubs(variant) else {}
+        stub_wheel.write(folder / "wheels/base", name, package.version, files, package.requires or ())
     for name, new in Catalog.read().variants[variant].replaces.items():
         lines = described_base.replacement(name, new.version).requires or ()
         (folder / name / "requires.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
