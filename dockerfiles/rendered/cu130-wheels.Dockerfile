@@ -90,7 +90,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.machine="x86_64" \
       verljob.attention="sdpa: no flash-attn, so no removal of padding" \
       verljob.gpus="sm80 sm90 sm100" \
-      verljob.state="reasoned: built and imported by this project on a machine without a GPU; an earlier lock of these packages trained on two H200s, outside of an image" \
+      verljob.state="reasoned: built whole by this project on 2026-11-24, and all that a training imports was imported, without a GPU; an earlier lock of these packages trained on two H200s, outside of an image" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -108,7 +108,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="f858e36c0f47"
+      verljob.template="f6b3b6ef44d8"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
