@@ -64,9 +64,11 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \
         --training "verl.workers.engine_workers verl.workers.engine verl.workers.rollout.vllm_rollout verl.workers.rollout.vllm_rollout.vllm_async_server" \
         --tolerate ""
 
-# A CUDA base sets the first two, by which the NVIDIA container toolkit and enroot's hook add the driver.
+# A CUDA base sets the first two, by which the NVIDIA container toolkit and enroot's hook add the driver. torch requires headers of
+# CUDA 13.0 and FlashInfer nvcc 13.2, which CCCL refuses unless its check is disabled.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    NVCC_APPEND_FLAGS=-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 \
     PIP_CONSTRAINT=/opt/verljob/guard/protected.txt
@@ -88,7 +90,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.machine="x86_64" \
       verljob.attention="sdpa: no flash-attn, so no removal of padding" \
       verljob.gpus="sm80 sm90 sm100" \
-      verljob.state="reasoned: built and imported by this project on a machine without a GPU; an earlier lock of these packages trained on two H200s, outside of an image" \
+      verljob.state="reasoned: built whole by this project on 2026-11-24, and all that a training imports was imported, without a GPU; an earlier lock of these packages trained on two H200s, outside of an image" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -106,7 +108,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="49a83e8179b5"
+      verljob.template="9556f87f91f9"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

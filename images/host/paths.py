@@ -9,7 +9,16 @@ ENTRYPOINTS = ROOT / "entrypoints"
 TEMPLATES = ROOT / "dockerfiles"
 RENDERED = TEMPLATES / "rendered"
 # Files of TEMPLATES that a Dockerfile runs.
-STEPS = ("guard.py", "pip_check.py", "training_import.py", "build-tools.txt", "compile.py", "apt.sh", "amd_smi.py", "vllm_import.py")
+STEPS = (
+    "guard.py",
+    "pip_check.py",
+    "training_import.py",
+    "build-tools.txt",
+    "compile.py",
+    "apt.sh",
+    "amd_smi.py",
+    "vllm_import.py",
+)
 BUILD_TOOLS = TEMPLATES / "build-tools.txt"
 CATALOG = ROOT / "images" / "catalog.toml"
 
