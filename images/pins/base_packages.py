@@ -186,7 +186,7 @@ def _carry_out(step: Step, base: Base, versions: dict[str, str], pinned: set[str
 
 def _resolve(base: Base, wanted: Sequence[str], versions: Mapping[str, str], flags: Sequence[str]) -> dict[str, str]:
     """Return the versions that pip would install: present ones are kept if they fit, others are of the base's date."""
-    # What is from elsewhere is present, and its requirements are not pip's business here.
+    # Packages from elsewhere are present; pip does not resolve their requirements here.
     elsewhere = [name for name, version in versions.items() if f"{name}=={version}" in requirements.outside_index()]
     again = [flag for name in base.uploaded_again for flag in ("--exclude-newer-package", f"{name}=false")]
     return resolver.versions(
