@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Variant
 from images.errors import CatalogError
 from images.host.paths import BASES
 from images.host.process import run
@@ -113,10 +114,15 @@ def summary(base: Base) -> str:
     return f"{base.name}: {'incomplete' if base.unknown else 'complete'}: {', '.join(parts)}"
 
 
+def _on_bases(catalog: Catalog) -> list[Variant]:
+    """The variants whose base has torch, all others are made of their lock alone."""
+    return [each for each in catalog.variants.values() if each.platform != "cpu" and not each.from_wheels]
+
+
 def report(catalog: Catalog) -> Iterator[str]:
     """Yield a line for each base of the GPU variants: what its description has, or that it has none."""
     described = read()
-    for image in dict.fromkeys(each.base for each in catalog.variants.values() if each.platform != "cpu"):
+    for image in dict.fromkeys(each.base for each in _on_bases(catalog)):
         yield summary(described[image]) if image in described else f"{image}: not described in images/pins/bases/"
 
 
@@ -131,7 +137,7 @@ def update(catalog: Catalog, folder: Path = BASES) -> Iterator[Path]:
 def update_requirements(catalog: Catalog, folder: Path = BASES) -> Path:
     """Fetch the Requires-Dist of packages of bases and locks that are not stored yet."""
     bases = [(base.python, base.platform, _indexed(_lines(base, folder))) for base in read(folder).values()]
-    variants = {locks.path(each): each for each in catalog.variants.values() if each.platform != "cpu"}
+    variants = {locks.path(each): each for each in _on_bases(catalog)}
     inputs = [(locks.inputs(each), locks.locked(each)) for each in variants.values()]
     ours = [(given["python"], given["platform"], [f"{n}=={v}" for n, v in pins.items()]) for given, pins in inputs]
     return requirements.update([*bases, *ours], folder / requirements.REQUIREMENTS.name)
