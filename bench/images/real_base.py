@@ -47,7 +47,8 @@ RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\
     --mount=type=bind,source=packages.txt,target=/packages.txt \\
-    PIP_CONFIG_FILE=/run/secrets/pip python3 -m pip install --no-cache-dir --no-compile --no-deps -r /packages.txt
+    export PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 \\
+ && python3 -m pip install --no-compile --no-deps --ignore-installed -r /packages.txt
 COPY stubs/ /
 """
 TRAINING = ["torch", "ray", "transformers", "verl", "verl.trainer.main_ppo"]

@@ -114,10 +114,15 @@ def summary(base: Base) -> str:
     return f"{base.name}: {'incomplete' if base.unknown else 'complete'}: {', '.join(parts)}"
 
 
+def _on_bases(catalog: Catalog) -> list[Variant]:
+    """The variants whose base has torch, all others are made of their lock alone."""
+    return [each for each in catalog.variants.values() if each.platform != "cpu" and not each.from_wheels]
+
+
 def report(catalog: Catalog) -> Iterator[str]:
     """Yield a line for each base of the GPU variants: what its description has, or that it has none."""
     described = read()
-    for image in dict.fromkeys(each.base for each in catalog.variants.values() if each.platform != "cpu"):
+    for image in dict.fromkeys(each.base for each in _on_bases(catalog)):
         yield summary(described[image]) if image in described else f"{image}: not described in images/pins/bases/"
 
 
