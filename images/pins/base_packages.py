@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Variant
 from images.errors import CatalogError
 from images.host.paths import BASES
 from images.pins import requirements, resolver
