@@ -18,6 +18,7 @@ from verl_node.configuration.rules import batch, memory, paths
 from verl_node.errors import BadTrainingConfig
 from verl_node.gpu import platforms, usage
 from verl_node.gpu.platforms import Platform
+from verl_node.training import attention
 from verl_node.training import recipe as recipes
 
 from tests.support.paths import RECIPES
@@ -188,7 +189,7 @@ def test_printed_command_equals_the_jobs(recipe: str, capsys: pytest.CaptureFixt
 
     expected = recipes.make_training(
         recipes.load(RECIPES / f"{recipe}.yaml"), overrides, verl_version="0.9.1", nodes=3, gpus_per_node=4,
-        run_dir=Path("/run-directory"), data_dir=Path("/data-directory"),
+        run_dir=Path("/run-directory"), data_dir=Path("/data-directory"), flash_attn=attention.flash_attn_installed(),
     )  # fmt: skip
     argv = shlex.split(capsys.readouterr().out)
     assert argv == ["env", *(f"{name}={value}" for name, value in expected.env.items()), *expected.argv]
