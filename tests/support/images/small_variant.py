@@ -41,7 +41,8 @@ PYPROJECT = '[build-system]\nrequires = ["setuptools>=40.8.0"]\nbuild-backend = 
 
 def small() -> Variant:
     cpu = Catalog.read().variants["cpu"]
-    return replace(cpu, installs=VERSIONS, extras={}, imports=["torch", "ray", "verl", "source_only"])
+    imports = ["torch", "ray", "verl", "source_only"]
+    return replace(cpu, installs=VERSIONS, extras={}, imports=imports, training={})
 
 
 def lay_out(folder: Path) -> tuple[Path, Path]:
