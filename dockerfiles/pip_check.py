@@ -9,7 +9,7 @@ Needs Python 3.8.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 _COMPLAINT = re.compile(
@@ -73,10 +73,11 @@ def new(lines: Iterable[str], before: Iterable[str]) -> list[str]:
     ]
 
 
-def tolerated(line: str, pairs: Sequence[str]) -> bool:
-    """Whether one of the pairs `package:requirement` is this conflict."""
+def tolerated(line: str, pairs: Iterable[str]) -> bool:
+    """Whether one of the pairs `package:requirement` is this conflict; a pair may be a regular expression."""
     (each,) = _parsed([line])
-    return [each.package, each.required] in [[*map(canonical, pair.split(":"))] for pair in pairs]
+    names = f"{each.package}:{each.required}"
+    return any(re.fullmatch(pair.lower().replace("_", "-"), names) for pair in pairs)
 
 
 def explain(line: str, before: Mapping[str, str], now: Mapping[str, str], protected: Container[str]) -> str:

@@ -16,7 +16,7 @@ from images.contents import diff, table
 from images.engine import base_image, client
 from images.export import export
 from images.host import paths
-from images.pins import base_packages, locks
+from images.pins import locks
 from images.pins import pins as all_pins
 
 
@@ -39,7 +39,7 @@ def lock_variant(_: Context, variant: str = "") -> None:
     """Resolve the dependencies of a variant's packages again after a pin changed; needs a package index."""
     catalog = Catalog.read()
     chosen = [locks.write(catalog.find(variant=variant))] if variant else locks.write_all(catalog)
-    print("\n".join(map(str, [*chosen, base_packages.update_requirements(catalog)])), flush=True)
+    print("\n".join(map(str, [*chosen, locks.update_requirements(catalog)])), flush=True)
 
 
 @task(name="pins", help={"check": "only read files", "update": "query indexes, registries and mirrors again"})

@@ -1,10 +1,10 @@
-"""verl's training path under the Python of rocm6.2: compiled, imported, its annotations evaluated, its workers' code run.
+"""verl's training path under the Python of rocm6.2: compiled, imported, its annotations evaluated, its workers run.
 
     python -m bench.images.training_python [RELEASE]...
 
-Makes an environment for each release of verl (0.4.0 and 0.4.1) with Python 3.9, torch 2.5, Ray 2.44.1, transformers 4.46.3
-and vLLM 0.6.3, and runs this file in it. There is no GPU and no ROCm in it: torch and vLLM are PyPI's CUDA builds, vLLM's
-kernels are not loaded, and flash-attn is a package of names alone. Downloads 3 GB; needs uv and a Python 3.9.
+Makes an environment for each release of verl (0.4.0 and 0.4.1) with Python 3.9, torch 2.5, Ray 2.44.1, transformers
+4.46.3 and vLLM 0.6.3, and runs this file in it. It has no GPU and no ROCm: torch and vLLM are PyPI's CUDA builds, the
+kernels of vLLM are not loaded, and flash-attn is a package of names alone. Downloads 3 GB; needs uv and a Python 3.9.
 """
 
 from __future__ import annotations

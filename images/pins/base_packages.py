@@ -2,19 +2,20 @@
 
 images/pins/bases/ has for each base
 
-<base>.toml        typed: Python, prefix, ENV, user, and the installing steps of its public Dockerfile, with their sources
-<base>.txt         written by `invoke image.pins --update`: every package that these steps leave, `name==version`; the mark
-                   `# dated` means that no source names the version: pip would have installed it on the base's date
+<base>.toml        typed: Python, prefix, ENV, user, and the installing steps of its public Dockerfile, with sources
+<base>.txt         written by `invoke image.pins --update`: every package that these steps leave, `name==version`; the
+                   mark `# dated` means that no source names the version: pip would have installed it on that date
 
 requirements.json and outside_index.toml have the Requires-Dist of these packages (images/pins/requirements.py).
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from images.catalog.catalog import Catalog
-from images.catalog.variant import Variant
 from images.errors import CatalogError
 from images.host.paths import BASES
-from images.host.process import run
-from images.pins import locks, requirements
+from images.pins import requirements, resolver
 from images.pins.requirements import Distribution
 
 if sys.version_info >= (3, 11):
@@ -74,9 +73,10 @@ class Base:
         return f"x86_64-manylinux_{self.glibc}"
 
 
+@cache
 def read(folder: Path = BASES) -> dict[str, Base]:
     """Read the descriptions by base image; raise CatalogError for one that is not valid."""
-    files = sorted(path for path in folder.glob("*.toml") if path != requirements.OUTSIDE_INDEX)
+    files = sorted(path for path in folder.glob("*.toml") if path.name != requirements.OUTSIDE_INDEX.name)
     found: dict[str, Base] = {}
     for path in files:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -114,33 +114,37 @@ def summary(base: Base) -> str:
     return f"{base.name}: {'incomplete' if base.unknown else 'complete'}: {', '.join(parts)}"
 
 
-def _on_bases(catalog: Catalog) -> list[Variant]:
-    """The variants whose base has torch, all others are made of their lock alone."""
-    return [each for each in catalog.variants.values() if each.platform != "cpu" and not each.from_wheels]
-
-
 def report(catalog: Catalog) -> Iterator[str]:
     """Yield a line for each base of the GPU variants: what its description has, or that it has none."""
     described = read()
-    for image in dict.fromkeys(each.base for each in _on_bases(catalog)):
+    for image in dict.fromkeys(each.base for each in catalog.variants.values() if not each.base_made):
         yield summary(described[image]) if image in described else f"{image}: not described in images/pins/bases/"
 
 
-def update(catalog: Catalog, folder: Path = BASES) -> Iterator[Path]:
-    """Resolve each description, and fetch the Requires-Dist of its packages and of the locks; yield the files."""
+def indexed(image: str) -> dict[str, str]:
+    """Name → version of a base's packages of which the index has a wheel; none of a base that is not described."""
+    if image not in read():
+        return {}
+    pins, wheels = _indexed(_lines(read()[image], BASES)), requirements.stored()
+    return {name: version for name, version in pins.items() if wheels.get(f"{name}=={version}") is not None}
+
+
+def digest(image: str) -> str:
+    """Digest of what is known of a base's packages, on which a lock depends; empty of a base that is not described."""
+    return hashlib.sha256(repr(indexed(image)).encode()).hexdigest()[:12] if image in read() else ""
+
+
+def environments(folder: Path = BASES) -> list[requirements.Environment]:
+    """The packages of each base that the index has."""
+    found = [(base, _indexed(_lines(base, folder))) for base in read(folder).values()]
+    return [(base.python, base.platform, [f"{n}=={v}" for n, v in pins.items()]) for base, pins in found]
+
+
+def update(folder: Path = BASES) -> Iterator[Path]:
+    """Resolve each description again; yield the files."""
     described = read(folder)
     for base in described.values():
         yield write(base, {each.name: each for each in described.values()}, folder)
-    yield update_requirements(catalog, folder)
-
-
-def update_requirements(catalog: Catalog, folder: Path = BASES) -> Path:
-    """Fetch the Requires-Dist of packages of bases and locks that are not stored yet."""
-    bases = [(base.python, base.platform, _indexed(_lines(base, folder))) for base in read(folder).values()]
-    variants = {locks.path(each): each for each in _on_bases(catalog)}
-    inputs = [(locks.inputs(each), locks.locked(each)) for each in variants.values()]
-    ours = [(given["python"], given["platform"], [f"{n}=={v}" for n, v in pins.items()]) for given, pins in inputs]
-    return requirements.update([*bases, *ours], folder / requirements.REQUIREMENTS.name)
 
 
 def write(base: Base, named: Mapping[str, Base], folder: Path = BASES) -> Path:
@@ -170,9 +174,10 @@ def _carry_out(step: Step, base: Base, versions: dict[str, str], pinned: set[str
     needed = [line for pin in step.needs for line in requirements.outside_index()[pin]["requires"]]
     for wanted, flags in (([*step.pip, *needed], []), (step.no_deps, ["--no-deps"])):
         if wanted:
-            versions.update(_resolve(base, wanted, versions, flags))
-            exact = {canonicalize_name(each.name) for each in map(Requirement, wanted) if "==" in str(each.specifier)}
-            pinned |= exact
+            found = _resolve(base, wanted, versions, flags)
+            pinned -= {name for name, version in found.items() if versions.get(name) != version}
+            pinned |= {canonicalize_name(each.name) for each in map(Requirement, wanted) if "==" in str(each.specifier)}
+            versions.update(found)
     for pin in step.made:
         name, version = pin.split("==")
         versions[canonicalize_name(name)] = version
@@ -183,30 +188,21 @@ def _resolve(base: Base, wanted: Sequence[str], versions: Mapping[str, str], fla
     """Return the versions that pip would install: present ones are kept if they fit, others are of the base's date."""
     # What is from elsewhere is present, and its requirements are not pip's business here.
     elsewhere = [name for name, version in versions.items() if f"{name}=={version}" in requirements.outside_index()]
-    texts = {
-        "in": wanted,
-        "overrides": [f"{name}; sys_platform == 'never'" for name in elsewhere],
-        "out": [f"{name}=={version}" for name, version in versions.items() if name not in elsewhere],
-    }
-    with tempfile.TemporaryDirectory(prefix="verljob-base-") as folder:
-        paths = {name: Path(folder) / f"{name}.txt" for name in texts}
-        for name, lines in texts.items():
-            paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
-        # uv would query every Python of this machine for one of that version, which it does not need.
-        target = ["--python", sys.executable, "--python-version", base.python, "--python-platform", base.platform]
-        files = [str(paths["in"]), "--override", str(paths["overrides"]), "--output-file", str(paths["out"])]
-        form = ["--no-annotate", "--no-header", "--quiet", "--exclude-newer", base.date]
-        form += [flag for name in base.uploaded_again for flag in ("--exclude-newer-package", f"{name}=false")]
-        run([locks.find_uv(), "pip", "compile", *files, *target, *form, *flags])
-        lines = paths["out"].read_text(encoding="utf-8").split()
-    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    again = [flag for name in base.uploaded_again for flag in ("--exclude-newer-package", f"{name}=false")]
+    return resolver.versions(
+        (base.python, base.platform),
+        wanted,
+        {name: version for name, version in versions.items() if name not in elsewhere},
+        overrides=[f"{name}; sys_platform == 'never'" for name in elsewhere],
+        flags=["--exclude-newer", base.date, *again, *flags],
+    )
 
 
 def _lines(base: Base, folder: Path) -> list[str]:
     return (folder / f"{base.name}.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _indexed(lines: Iterable[str]) -> list[str]:
-    """Return the pins of packages that the index has, without local labels."""
+def _indexed(lines: Iterable[str]) -> dict[str, str]:
+    """Name → version of the packages that the index has, without local labels."""
     pins = [line.split()[0] for line in lines]
-    return [pin.partition("+")[0] for pin in pins if pin not in requirements.outside_index()]
+    return dict(pin.partition("+")[0].split("==") for pin in pins if pin not in requirements.outside_index())

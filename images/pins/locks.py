@@ -12,10 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,14 +21,8 @@ from packaging.utils import canonicalize_name
 
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
-from images.errors import ImageError
 from images.host.paths import LOCKS
-from images.host.process import run
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from images.pins import base_packages, requirements, resolver
 
 SDIST = "# sdist"  # ends the line of a package without a wheel: dockerfiles/guard.py builds nothing else
 RESOLVERS = 8  # they mostly wait for the index
@@ -47,7 +38,8 @@ def inputs(variant: Variant) -> dict[str, Any]:
     """Return all that a lock depends on, except for the content of the package index."""
     of_base = [] if variant.from_wheels else ["torch", *variant.guarded]
     engine = [variant.rollout] if variant.platform == "cuda" else []  # an index only has engines for CUDA
-    return {
+    described = base_packages.digest(variant.base)
+    given = {
         "python": variant.python,
         "platform": f"{variant.machine}-manylinux_{GLIBC[variant.apt_suites[0].split()[0]]}",
         "requested": sorted(
@@ -63,6 +55,7 @@ def inputs(variant: Variant) -> dict[str, Any]:
         "override": sorted(variant.lock.override),
         "left to the base": sorted({*of_base, *map(canonicalize_name, variant.lock.omit), *variant.replaces}),
     }
+    return {**given, "described base": described} if described else given
 
 
 def path(variant: Variant, folder: Path | None = None) -> Path:
@@ -75,14 +68,19 @@ def path(variant: Variant, folder: Path | None = None) -> Path:
 def write(variant: Variant, folder: Path = LOCKS) -> Path:
     """Resolve and write a variant's lock; needs uv and a package index."""
     given = inputs(variant)
-    # First with all packages of the base, so that the versions fit it; then without, so that only ours are listed.
-    together = resolve(given, [*given["requested"], *given["resolved with"], *given["base"]], [])
-    constraints = [f"{package['name']}=={package['version']}" for package in together]
-    ours = resolve(given, [*given["requested"], *given["base"][:1]], constraints)
-    target = path(variant, folder)
+    target, overrides = (given["python"], given["platform"]), given["override"]
+    # First with all packages of the base, so that the versions fit it; then without, so that only ours are listed. The
+    # base's versions are preferred: newer ones would move others of the base with them (OpenTelemetry's do).
+    wanted = [*given["requested"], *given["resolved with"], *given["base"]]
+    together = resolver.versions(target, wanted, base_packages.indexed(variant.base), overrides=overrides)
+    constraints = [f"{name}=={version}" for name, version in together.items()]
+    ours = resolver.packages(
+        target, [*given["requested"], *given["base"][:1]], constraints=constraints, overrides=overrides
+    )
+    file = path(variant, folder)
     head = [f"# {key}: {value if isinstance(value, str) else ' '.join(value)}" for key, value in given.items()]
-    target.write_text("\n".join([*head, *_lines(given, ours)]) + "\n", encoding="utf-8")
-    return target
+    file.write_text("\n".join([*head, *_lines(given, ours)]) + "\n", encoding="utf-8")
+    return file
 
 
 def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
@@ -93,39 +91,6 @@ def write_all(catalog: Catalog, folder: Path = LOCKS) -> list[Path]:
     for stale in set(folder.glob("*.txt")) - set(written):
         stale.unlink()
     return written
-
-
-def resolve(
-    given: Mapping[str, Any], requirements: Sequence[str], constraints: Sequence[str], flags: Sequence[str] = ()
-) -> list[dict[str, Any]]:
-    """Return the packages as in PEP 751, each with the files that fit the Python and the machine."""
-    uv = find_uv()
-    with tempfile.TemporaryDirectory(prefix="verljob-lock-") as folder:
-        files = {"in": requirements, "constraints": constraints, "overrides": given["override"]}
-        paths = {name: Path(folder) / f"{name}.txt" for name in files}
-        for name, lines in files.items():
-            paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
-        limits = ["--constraint", str(paths["constraints"]), "--override", str(paths["overrides"])]
-        # uv would query every Python of this machine for one of that version, which it does not need.
-        target = [
-            "--python",
-            sys.executable,
-            "--python-version",
-            given["python"],
-            "--python-platform",
-            given["platform"],
-        ]
-        form = ["--format", "pylock.toml", "--no-annotate", "--no-header", "--quiet"]
-        text = run([uv, "pip", "compile", str(paths["in"]), *limits, *target, *form, *flags])
-    return list(tomllib.loads(text).get("packages", []))
-
-
-def find_uv() -> str:
-    """Return uv's executable, on PATH or beside this Python; raise ImageError if there is none."""
-    # `./run` installs uv beside its Python, which is not on PATH.
-    if not (uv := shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))):
-        raise ImageError("uv is needed to resolve a lock: pip install uv")
-    return uv
 
 
 def _lines(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -139,6 +104,14 @@ def _lines(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterato
         hashes = sorted({file["hashes"]["sha256"] for file in wheels or [package["sdist"]]})
         mark = [] if wheels else [f" {SDIST}"]
         yield " ".join([f"{name}=={package['version']}", *(f"--hash=sha256:{value}" for value in hashes), *mark])
+
+
+def update_requirements(catalog: Catalog) -> Path:
+    """Fetch the Requires-Dist of packages of described bases and of locks that is not stored yet."""
+    variants = {path(each): each for each in catalog.variants.values() if not each.base_made}
+    inputs_of = [(inputs(each), locked(each)) for each in variants.values()]
+    ours = [(given["python"], given["platform"], [f"{n}=={v}" for n, v in pins.items()]) for given, pins in inputs_of]
+    return requirements.update([*base_packages.environments(), *ours])
 
 
 def locked(variant: Variant) -> dict[str, str]:

@@ -18,7 +18,7 @@ from images.catalog.catalog import Catalog, PinnedBase, read_bases
 from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned, RegistryFailed
 from images.host.paths import BASE_DIGESTS, BUILD_TOOLS
-from images.pins import apt, base_packages, locks, torch_wheels, verl_python
+from images.pins import apt, base_packages, locks, requirements, torch_wheels, verl_python
 
 LOCK_LINE = re.compile(rf"[a-z0-9-]+==\S+( --hash=sha256:[0-9a-f]{{64}})+(  {locks.SDIST})?$")
 APT_LINE = re.compile(r"[a-z0-9.+-]+ \S+ [0-9a-f]{64}$")
@@ -75,8 +75,10 @@ def update(catalog: Catalog) -> Iterator[str]:
             yield str(torch_wheels.update(*torch))
         except ImageError as failure:
             yield str(failure)
+    yield from map(str, base_packages.update())
+    requirements.update(base_packages.environments())
     yield from map(str, locks.write_all(catalog))
-    yield from map(str, base_packages.update(catalog))
+    yield str(locks.update_requirements(catalog))
 
 
 def update_bases(references: Iterable[str], path: Path = BASE_DIGESTS) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Requires-Dist of distributions by name and version, and the conflicts between distributions.
 
-images/pins/bases/requirements.json has them for every package of a described base and of a lock, from the METADATA of the
-wheels in the package index; outside_index.toml, which is typed, those of packages that no index has. A line with an `extra`
-marker is left out, as `pip check` ignores it.
+images/pins/bases/requirements.json has them for every package of a described base and of a lock, from the METADATA of
+the wheels in the package index; outside_index.toml, which is typed, those of packages that no index has. A line with an
+`extra` marker is left out, as `pip check` ignores it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 
 from images.errors import ImageError
 from images.host.paths import BASES
-from images.pins import locks
+from images.pins import resolver
 
 if TYPE_CHECKING:
     from requests import Session
@@ -142,8 +142,7 @@ def update(environments: Iterable[Environment], path: Path = REQUIREMENTS) -> Pa
     for python, platform, pins in environments:
         kept.update({pin: known[pin] for pin in pins if pin in known})
         if missing := [pin for pin in pins if pin not in kept]:
-            given = {"python": python, "platform": platform, "override": []}
-            packages = locks.resolve(given, missing, [], ["--no-deps"])
+            packages = resolver.packages((python, platform), missing, flags=["--no-deps"])
             with ThreadPoolExecutor(DOWNLOADS) as pool:
                 found = list(pool.map(_fetch, packages))
             names = [f"{canonicalize_name(package['name'])}=={package['version']}" for package in packages]

@@ -14,6 +14,7 @@ import io
 import json
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
@@ -71,14 +72,14 @@ def imported(files: Mapping[str, str], roots: Iterable[str], without: Set[str]) 
             name = modules.get(parent)
             if name and name not in found and not any(word in parent for word in without):
                 found.add(name)
-                left += _imports(parent, name, ast.parse(files[name]))
+                left += _imports(parent, name, _parse(files[name]))
     return found
 
 
 def unusable(name: str, text: str, python: tuple[int, int]) -> Iterator[str]:
     """Yield the lines of a file that this Python cannot run: `FILE:LINE: REASON`."""
     try:
-        tree = ast.parse(text, feature_version=python)
+        tree = _parse(text, python)
     except SyntaxError as error:
         yield f"{name}:{error.lineno}: {error.msg}"
         return
@@ -87,6 +88,13 @@ def unusable(name: str, text: str, python: tuple[int, int]) -> Iterator[str]:
     for annotation, when in _evaluated(tree):
         if any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) for node in ast.walk(annotation)):
             yield f"{name}:{annotation.lineno}: `{ast.unparse(annotation)}` needs Python 3.10, at each {when}"
+
+
+def _parse(text: str, python: tuple[int, int] | None = None) -> ast.Module:
+    """Parse a file of verl with the grammar of a Python, without warnings about its escape sequences."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, feature_version=python)
 
 
 def _evaluated(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:

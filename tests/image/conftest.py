@@ -15,10 +15,12 @@ import pytest
 import requests
 import standin
 from docker import DockerClient
+from packaging.utils import canonicalize_name
 from pytest_docker.plugin import get_docker_services
 
 from images.builds import build
 from images.builds.site import Site
+from images.catalog import verl_releases
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.engine import base_image as debian
@@ -68,24 +70,20 @@ def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> It
         yield address
 
 
-# The dependencies of ray[default] that `ray --version` and the stub of vLLM need.
-RAY_PACKAGES = [
-    "ray", "click", "filelock", "jsonschema", "jsonschema-specifications", "msgpack", "packaging", "protobuf", "pyyaml",
-    "requests", "attrs", "referencing", "rpds-py", "typing-extensions", "charset-normalizer", "idna", "urllib3",
-    "certifi", "aiosignal", "frozenlist", "numpy",
-]  # fmt: skip
-
-
 def small(variant: Variant, **added: str) -> Variant:
     """The variant with the packages of Ray and verl only, without verl's gigabyte of dependencies."""
-    installs = {"verl": variant.installs["verl"], "ray": variant.installs["ray"], **added}
-    return replace(variant, installs=installs, extras={}, imports=["torch", "ray", "verl"], tolerates=["verl:.*"])
+    # lm-format-enforcer is what the replaced vLLM requires in another version than the base's.
+    kept = {name: variant.installs[name] for name in ("verl", "ray", "lm-format-enforcer") if name in variant.installs}
+    required = [requirement.name for requirement in verl_releases.release(kept["verl"]).requires_dist or []]
+    tolerates = [f"verl:{name}" for name in dict.fromkeys(map(canonicalize_name, required))]
+    imports = ["torch", "ray", "verl"]
+    return replace(variant, installs={**kept, **added}, extras={}, imports=imports, tolerates=tolerates)
 
 
 def small_lock(variant: Variant, folder: Path, **added: str) -> Path:
     """The lines of the variant's lock for these packages, and one per added package, which the stand-in offers."""
     lines = locks.path(variant).read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.split("==")[0] in ("verl", *RAY_PACKAGES)]
+    kept = [line for line in lines if line.split("==")[0] in {"verl", "lm-format-enforcer", *standin.REAL}]
     standin.offered(folder)
     for name, version in added.items():
         wheel = next(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
@@ -113,7 +111,7 @@ def build_on_standin(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     # Threads that request the first folder at the same time each empty it.
     tmp_path_factory.getbasetemp()
     with ThreadPoolExecutor() as pool:
-        list(pool.map(make, standin.STUBS))
+        list(pool.map(make, standin.VARIANTS))
     return make
 
 

@@ -49,7 +49,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "subject" in metafunc.fixturenames:
         level = metafunc.module.HOLDS_FOR
         listed = os.environ.get("VERLJOB_TEST_IMAGES", "").split()
-        defaults = [variant for variant in (*standin.STUBS, "cpu") if level in ("every", variant, _platform(variant))]
+        defaults = [
+            variant for variant in (*standin.VARIANTS, "cpu") if level in ("every", variant, _platform(variant))
+        ]
         images = [image for image in listed if level in ("every", *_lineage(image))]
         metafunc.parametrize("subject", images if listed else defaults, indirect=True)
 

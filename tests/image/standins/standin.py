@@ -10,32 +10,25 @@ from functools import cache
 from pathlib import Path
 
 import stub_wheel
+from packaging.utils import canonicalize_name
 
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.engine import base_image
 from images.engine.client import choose
 from images.host.process import run
+from images.pins import base_packages
+from images.pins.requirements import Distribution
+from tests.support.images import described_base
 
 FILES = Path(__file__).parent
-# Name and version of the stubs: of the form that the real bases' packages have.
-STUBS = {
-    "rocm6.2": {
-        "torch": "2.5.0.dev20241113+rocm6.2",
-        "torchvision": "0.20.0.dev20241113+rocm6.2",
-        "pytorch-triton-rocm": "3.1.0",
-        "flash-attn": "2.6.3",
-        "vllm": "0.6.4+rocm621",
-    },
-    "cu130": {
-        "torch": "2.11.0+cu130",
-        "torchvision": "0.26.0+cu130",
-        "torchaudio": "2.11.0+cu130",
-        "triton": "3.6.0",
-        "flash-attn": "2.8.3",
-        "vllm": "0.24.0",
-    },
-}
+VARIANTS = ("rocm6.2", "cu130")
+# What `ray --version`, pip and the builds import is real: from the lock, or from the stand-in's Dockerfile.
+REAL = {
+    "ray", "click", "filelock", "jsonschema", "jsonschema-specifications", "msgpack", "packaging", "protobuf", "pyyaml",
+    "requests", "attrs", "referencing", "rpds-py", "typing-extensions", "charset-normalizer", "idna", "urllib3",
+    "certifi", "aiosignal", "frozenlist", "numpy", "pip", "setuptools", "wheel",
+}  # fmt: skip
 # The stubs of torch carry no verl, whose tensordict is linked with torch.
 CANNOT_IMPORT = ["verl", "transfer_queue"]
 
@@ -62,8 +55,12 @@ def stage(variant: str, python: str, folder: Path) -> None:
     shutil.copy(FILES / "git", folder)
     shutil.copytree(FILES / "vllm", folder / "vllm")
     (folder / "cannot-import").write_text("\n".join(CANNOT_IMPORT) + "\n", encoding="utf-8")
-    for name, version in STUBS[variant].items():
-        stub_wheel.write(folder / "wheels/base", name, version)
+    for name, package in described(variant).items():
+        files: dict[str, str] | None = None if name in stubs(variant) else {}
+        stub_wheel.write(folder / "wheels/base", name, package.version, files, package.requires or ())
+    for name, new in Catalog.read().variants[variant].replaces.items():
+        lines = described_base.replacement(name, new.version).requires or ()
+        (folder / name / "requires.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     offered(folder / "wheels/offered")
     if found := interpreter(python):
         unwanted = shutil.ignore_patterns("__pycache__", "test", "tests", "*.a", "idlelib", "site-packages", "share")
@@ -71,6 +68,19 @@ def stage(variant: str, python: str, folder: Path) -> None:
         pip = next((found / "lib").glob("python3*/site-packages/pip"))
         for part in pip.parent.glob("pip*"):
             shutil.copytree(part, folder / "python" / part.relative_to(found))
+
+
+def described(variant: str) -> dict[str, Distribution]:
+    """Packages of the base by images/pins/bases/, without those that are real in a stand-in."""
+    base = base_packages.read()[Catalog.read().variants[variant].base]
+    return {name: each for name, each in base_packages.packages(base).items() if name not in REAL}
+
+
+def stubs(variant: str) -> dict[str, str]:
+    """Name and version of the packages that have a module: those that the guard protects or the build replaces."""
+    chosen = Catalog.read().variants[variant]
+    names = {*map(canonicalize_name, chosen.protected)}
+    return {name: each.version for name, each in described(variant).items() if name in names}
 
 
 def offered(folder: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 def write(
     folder: Path, name: str, version: str, files: Mapping[str, str] | None = None, requires: Sequence[str] = ()
 ) -> Path:
-    """``<folder>/<name>-<version>-py3-none-any.whl`` with one module of its name, or with ``files``."""
+    """``<folder>/<name>-<version>-py3-none-any.whl`` with ``files`` (may be none; default: a module of its name)."""
     module = name.replace("-", "_")
-    files = files or {f"{module}/__init__.py": f'__version__ = "{version}"\n'}
+    files = {f"{module}/__init__.py": f'__version__ = "{version}"\n'} if files is None else files
     info = f"{module}-{version}.dist-info"
     metadata = [
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",

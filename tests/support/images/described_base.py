@@ -1,7 +1,7 @@
 """A base of metadata alone: the packages of a description as dist-info folders, on which the guard of a build runs.
 
-The guard's own calls of pip reach ``DescribedBase.pip``: it exchanges dist-info folders as pip would, and checks them for
-the base's Python. No package is installed and no process is started.
+The guard's own calls of pip reach ``DescribedBase.pip``: it exchanges dist-info folders as pip would, and checks them
+for the base's Python. No package is installed and no process is started.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from images.pins.requirements import Distribution
 class DescribedBase:
     """Distributions in a site-packages folder, for a Python that this machine need not have."""
 
-    def __init__(self, folder: Path, packages: Mapping[str, Distribution], python: str, machine: str = "x86_64") -> None:
+    def __init__(
+        self, folder: Path, packages: Mapping[str, Distribution], python: str, machine: str = "x86_64"
+    ) -> None:
         self.site, self.python, self.machine = folder / "site-packages", python, machine
         self.packages: dict[str, Distribution] = {}
         for each in packages.values():
@@ -67,16 +69,18 @@ class DescribedBase:
     def _info(self, each: Distribution) -> Path:
         return self.site / f"{each.name.replace('-', '_')}-{each.version}.dist-info"
 
+    def _light(self, each: Distribution) -> SimpleNamespace:
+        """What the guard reads of every distribution, without parsing the METADATA of hundreds again."""
+        return SimpleNamespace(
+            metadata={"Name": each.name}, version=each.version, locate_file=lambda path: self.site / path
+        )
+
     @contextmanager
     def running(self, guard: ModuleType, folder: Path) -> Iterator[None]:
         """Let the guard see and change these packages alone."""
-        context = metadata.DistributionFinder.Context
         finder = SimpleNamespace(
-            distributions=lambda: metadata.distributions(path=[str(self.site)]),
-            distribution=lambda name: next(
-                iter(metadata.MetadataPathFinder.find_distributions(context(name=name, path=[str(self.site)])))
-            ),
-            Distribution=metadata.Distribution,
+            distributions=lambda: [self._light(each) for each in self.packages.values()],
+            distribution=lambda name: metadata.PathDistribution(self._info(self.packages[name])),
         )
         with (
             mock.patch.object(guard, "FOLDER", folder),
@@ -88,7 +92,9 @@ class DescribedBase:
 
 def replacement(name: str, version: str) -> Distribution:
     """Return a package that a build makes from source, with the Requires-Dist of that source."""
-    key = next(key for key in requirements.outside_index() if key.startswith((f"{name}=={version}+", f"{name}=={version} ")))
+    key = next(
+        key for key in requirements.outside_index() if key.startswith((f"{name}=={version}+", f"{name}=={version} "))
+    )
     return requirements.distribution(name, key.split("==")[1])
 
 

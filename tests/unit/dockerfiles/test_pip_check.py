@@ -90,4 +90,5 @@ def test_the_cause_and_the_pin_that_mends_it_are_named(
 
 def test_a_tolerated_pair_is_package_and_requirement() -> None:
     assert pip_check.tolerated(FORMATTER, ["verl:numpy", "vLLM:lm_format_enforcer"])
-    assert not pip_check.tolerated(FORMATTER, ["lm-format-enforcer:vllm"])
+    assert pip_check.tolerated(FORMATTER, ["vllm:.*"])
+    assert not pip_check.tolerated(FORMATTER, ["lm-format-enforcer:vllm", "vllm:lm"])

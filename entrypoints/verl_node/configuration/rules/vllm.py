@@ -1,7 +1,7 @@
 """Settings of verl 0.4 that vLLM before 0.7 does not support.
 
-verl 0.4 runs such a vLLM inside its FSDP workers (its vllm_mode "customized"): it loads the weights and frees the KV cache
-itself, without vLLM's sleep mode, and starts no server.
+verl 0.4 runs such a vLLM inside its FSDP workers (vllm_mode "customized"): it loads the weights and frees the KV cache
+without vLLM's sleep mode, and starts no server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def vllm_in_the_workers(config: Config, facts: Facts) -> Iterator[Finding]:
     if config.get(f"{ROLLOUT}.enforce_eager") is False and config.on(f"{ROLLOUT}.free_cache_engine"):
         yield error(
             f"{ROLLOUT}.enforce_eager",
-            f"{ROLLOUT}.enforce_eager is false and free_cache_engine true: with {engine} verl cannot free a cache that CUDA graphs use.",
+            f"{ROLLOUT}.enforce_eager is false and free_cache_engine true: with {engine} verl cannot free a cache that "
+            "CUDA graphs use.",
             f"Set {ROLLOUT}.free_cache_engine=false, or leave both out.",
         )
     load_format = config.get(f"{ROLLOUT}.load_format")

@@ -1,6 +1,6 @@
 """Key tables of verl's releases: translate verl 0.9's names, which recipes use, to older ones.
 
-verl-*.yaml has a table for the releases from its version on, of the same series; moved.yaml has the history of the keys.
+verl-*.yaml has a table for the releases from its version on, within its series; moved.yaml the history of the keys.
 """
 
 from __future__ import annotations

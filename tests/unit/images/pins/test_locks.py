@@ -39,11 +39,15 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name, version in BASE_PACKAGES.items()
     )
     (tmp_path / "resolved").write_text(RESOLVED + others)
+    versions = {"aiohttp": "3.14.5", "antlr4-python3-runtime": "4.9.3", **BASE_PACKAGES}
+    (tmp_path / "versions").write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
     script = tmp_path / "uv"
     script.write_text(
         "#!/bin/sh\n"
         f"n=$(ls {tmp_path} | grep -c '^call'); mkdir {tmp_path}/call$n; echo \"$*\" > {tmp_path}/call$n/argv\n"
         f"cp $3 $5 $7 {tmp_path}/call$n\n"
+        f'for last; do [ "$flag" != --output-file ] || {{ cp $last {tmp_path}/call$n/preferred.txt; '
+        f"cat {tmp_path}/versions > $last; exit; }}; flag=$last; done\n"
         f"cat {tmp_path}/resolved\n"
     )
     script.chmod(0o755)

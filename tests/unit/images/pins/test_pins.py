@@ -14,7 +14,7 @@ from images.catalog import verl_releases
 from images.catalog.catalog import Catalog, PinnedBase, read_bases
 from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned, RegistryFailed
-from images.pins import apt, locks, pins, torch_wheels
+from images.pins import apt, base_packages, locks, pins, requirements, torch_wheels, verl_python
 from tests.support.images.fake_registry import FakeRegistry
 
 CATALOG = Catalog.read()
@@ -139,17 +139,21 @@ def test_update_reports_failures_and_queries_the_rest(monkeypatch: pytest.Monkey
         raise ImageError(f"no mirror for {variant.name}")
 
     monkeypatch.setattr(verl_releases, "update", returns("metadata"))
+    monkeypatch.setattr(verl_python, "update", returns("python"))
     monkeypatch.setattr(pins, "update_bases", lambda _: {"r.example/a:1": "r.example does not answer"})
     monkeypatch.setattr(apt, "update", fail)
     monkeypatch.setattr(torch_wheels, "update", returns("wheels"))
+    monkeypatch.setattr(base_packages, "update", lambda: [Path("base.txt")])
+    monkeypatch.setattr(requirements, "update", returns("requirements"))
     monkeypatch.setattr(locks, "write_all", lambda _: [Path("a.txt")])
+    monkeypatch.setattr(locks, "update_requirements", lambda _: Path("requirements.json"))
 
     lines = list(pins.update(catalog_of(CPU, ROCM)))
 
     assert "r.example/a:1: r.example does not answer" in lines
     assert "bookworm-x86_64.txt: no mirror for cpu" in lines
-    assert queried == ["metadata", "metadata", "wheels"]
-    assert lines[-1] == "a.txt"
+    assert queried == ["metadata", "metadata", "python", "wheels", "requirements"]
+    assert lines[-3:] == ["base.txt", "a.txt", "requirements.json"]
 
 
 PACKAGES = """Package: tini

@@ -15,10 +15,10 @@ from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
 from tests.support.paths import RECIPES
 
-# Release and rollout engine of the images for which docs/tags.md says that the recipes run.
+# Release, rollout engine and own overrides of the images for which docs/tags.md says that the recipes run.
 IN_IMAGES = sorted(
     {
-        (variant.installs["verl"], variant.rollout)
+        (variant.installs["verl"], variant.rollout, tuple(f"{key}={value}" for key, value in variant.overrides.items()))
         for variant in Catalog.read().variants.values()
         if docs_tables.recipes(variant).startswith("yes")
     }
@@ -84,15 +84,19 @@ def test_gpu_recipes_compose_with_every_release(name: str, release: str, verl_co
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
-@pytest.mark.parametrize(("verl", "rollout"), IN_IMAGES)
+@pytest.mark.parametrize(("verl", "rollout", "own"), IN_IMAGES)
 def test_gpu_recipes_compose_for_every_image_that_the_docs_say_runs_them(
-    verl: str, rollout: str, verl_config: Callable[[str], Path]
+    verl: str, rollout: str, own: tuple[str, ...], verl_config: Callable[[str], Path]
 ) -> None:
     key = docs_tables.ROLLOUT_KEY
     for name in ("gsm8k_ppo", "gsm8k_grpo"):
-        training = train(name, *([] if rollout == "vllm" else [f"{key}={rollout}"]), verl=verl)
+        training = train(name, *([] if rollout == "vllm" else [f"{key}={rollout}"]), verl=verl, image_overrides=own)
+        config = composed(verl_config(verl), training)
 
-        assert composed(verl_config(verl), training).actor_rollout_ref.rollout.name == rollout
+        assert config.actor_rollout_ref.rollout.name == rollout
+        for override in own:
+            changed, _, value = override.lstrip("+").partition("=")
+            assert str(OmegaConf.select(config, changed)).lower() == value
         assert rollout in releases.load(verl).choices[key]
 
 
