@@ -23,7 +23,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from images.catalog.catalog import Catalog
-from images.catalog.variant import Variant
 from images.errors import CatalogError
 from images.host.paths import BASES
 from images.pins import requirements, resolver
@@ -115,15 +114,10 @@ def summary(base: Base) -> str:
     return f"{base.name}: {'incomplete' if base.unknown else 'complete'}: {', '.join(parts)}"
 
 
-def _on_bases(catalog: Catalog) -> list[Variant]:
-    """The variants whose base has torch, all others are made of their lock alone."""
-    return [each for each in catalog.variants.values() if each.platform != "cpu" and not each.from_wheels]
-
-
 def report(catalog: Catalog) -> Iterator[str]:
     """Yield a line for each base of the GPU variants: what its description has, or that it has none."""
     described = read()
-    for image in dict.fromkeys(each.base for each in _on_bases(catalog)):
+    for image in dict.fromkeys(each.base for each in catalog.variants.values() if not each.base_made):
         yield summary(described[image]) if image in described else f"{image}: not described in images/pins/bases/"
 
 

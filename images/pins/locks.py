@@ -108,7 +108,7 @@ def _lines(given: dict[str, Any], packages: Iterable[dict[str, Any]]) -> Iterato
 
 def update_requirements(catalog: Catalog) -> Path:
     """Fetch the Requires-Dist of packages of described bases and of locks that is not stored yet."""
-    variants = {path(each): each for each in catalog.variants.values() if each.platform != "cpu"}
+    variants = {path(each): each for each in catalog.variants.values() if not each.base_made}
     inputs_of = [(inputs(each), locked(each)) for each in variants.values()]
     ours = [(given["python"], given["platform"], [f"{n}=={v}" for n, v in pins.items()]) for given, pins in inputs_of]
     return requirements.update([*base_packages.environments(), *ours])
