@@ -12,6 +12,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=git --mount=type=bind,sourc
     git init --quiet . \
  && git -c include.path=/run/secrets/git fetch --quiet --depth 1 https://github.com/vllm-project/vllm.git fd47e57f4b0d5f7920903490bce13bc9e49d8dba \
  && git checkout --quiet FETCH_HEAD
+RUN --mount=type=bind,source=steps,target=/steps python3 /steps/vllm_import.py .
 RUN --mount=type=cache,target=/root/.cache/ccache \
     SOURCE_DATE_EPOCH=315532800 \
     SETUPTOOLS_SCM_PRETEND_VERSION="0.6.3" \
@@ -93,7 +94,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.5.0" \
       verljob.pin.verl="0.4.0" \
       verljob.pin.vllm="0.6.3" \
-      verljob.template="3cb214deb929"
+      verljob.template="6cae9ca0d9e7"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /wheels/vllm /wheels /root/.cache/pip /root/.cache; do \
