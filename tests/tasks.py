@@ -68,10 +68,11 @@ def chaos(
 
 
 @task(name="pages")
-def write_pages(context: Context) -> None:
+def write_pages(_: Context) -> None:
     """Write the generated parts of docs/checks.md, docs/faults.md and docs/troubleshooting.md."""
-    with context.cd(str(paths.ROOT)):
-        context.run(f"{sys.executable} -m tests.pages", env={"PYTHONPATH": str(paths.ENTRYPOINTS)})
+    environment = {**os.environ, "PYTHONPATH": str(paths.ENTRYPOINTS)}
+    done = subprocess.run([sys.executable, "-m", "tests.pages"], cwd=paths.ROOT, env=environment, check=False)
+    raise Exit(code=done.returncode)
 
 
 def print_line(line: str) -> None:
@@ -107,6 +108,7 @@ def run_side_by_side(runs: list[list[str]]) -> int:
         except KeyboardInterrupt:  # pytest then tears down its fixtures
             for child in children:
                 child.terminate()
+            for child in children:
                 child.wait()
             raise
         for log in logs:

@@ -75,7 +75,7 @@ def test_nothing_is_left_on_the_nodes(ended: Launch) -> None:
 def failed(cluster: Cluster, stub: str, environment: dict[str, str]) -> Launch:
     """A job whose training exits with 7, and whose run directory is in a folder of the account's second group."""
     login = cluster.host("login")
-    login.run(["install", "-d", "-o", "root", "-g", "project", "-m", "2770", "/home/project"])
+    login.run(["install", "-d", "-o", "root", "-g", "project", "-m", "2770", PROJECT])
     settings = {**environment, "VERLJOB_RUN_DIR": f"{PROJECT}/run"}
     launch = submit(cluster, [stub, "stub.code=7"], environment=settings)
     launch.wait(180)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 def fill(page: str, name: str, text: str) -> str:
-    """Return the page with ``text``, lines that end, between the markers of ``name``; raise ValueError without them."""
+    """Return the page with ``text``, which ends with a newline, between the markers of ``name``.
+
+    Raises ValueError if the page does not have the markers.
+    """
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     before, _, rest = page.partition(begin)
     _, marker, after = rest.partition(end)
