@@ -6,8 +6,7 @@ verl's default is flash_attention_2 in every release, and packing rows without p
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
+from verl_node.settings.identity import installed
 from verl_node.settings.overrides import Override
 
 FIRST_WITH_CHOICE = (0, 6)
@@ -18,8 +17,8 @@ NOTE = (
 
 
 def flash_attn_installed() -> bool:
-    """Whether this Python has flash-attn; it is not imported, which would need a GPU's driver."""
-    return find_spec("flash_attn") is not None
+    """Whether this Python has flash-attn 2, by its distribution: flash-attn-4 also has a module ``flash_attn``."""
+    return bool(installed("flash-attn"))
 
 
 def overrides_without_flash_attn(series: str) -> list[Override]:
