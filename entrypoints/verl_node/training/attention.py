@@ -6,7 +6,8 @@ verl's default is flash_attention_2 in every release, and packing rows without p
 
 from __future__ import annotations
 
-from verl_node.settings.identity import installed
+from importlib import metadata
+
 from verl_node.settings.overrides import Override
 
 FIRST_WITH_CHOICE = (0, 6)
@@ -17,8 +18,15 @@ NOTE = (
 
 
 def flash_attn_installed() -> bool:
-    """Whether this Python has flash-attn 2, by its distribution: flash-attn-4 also has a module ``flash_attn``."""
-    return bool(installed("flash-attn"))
+    """Whether this Python has flash-attn 2; it is not imported, which would need a GPU's driver.
+
+    The module's name does not decide: flash-attn-4, which SGLang's images have, is a part of the module flash_attn.
+    """
+    try:
+        metadata.distribution("flash-attn")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def overrides_without_flash_attn(series: str) -> list[Override]:

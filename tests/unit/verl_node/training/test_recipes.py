@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
-from verl_node.training import attention, recipe, releases
+from verl_node.training import recipe, releases
 
 from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
@@ -55,22 +55,6 @@ def test_gpu_recipes_use_sdpa_and_keep_padding_without_flash_attn(
         assert model.use_remove_padding is False
         assert model.override_config.attn_implementation == "sdpa"
     assert any("flash-attn is not installed" in note for note in training.notes)
-
-
-@pytest.mark.parametrize(
-    ("distribution", "found"), [("flash_attn-2.8.3", True), ("flash_attn_4-4.0.0b13", False), ("", False)]
-)
-def test_flash_attn_4_alone_does_not_count_as_flash_attn(
-    distribution: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "flash_attn/cute").mkdir(parents=True)
-    if distribution:
-        name, version = distribution.split("-")
-        (tmp_path / f"{distribution}.dist-info").mkdir()
-        (tmp_path / f"{distribution}.dist-info/METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    assert attention.flash_attn_installed() == found
 
 
 def test_overrides_win_over_the_attention_of_an_environment_without_flash_attn() -> None:
