@@ -98,7 +98,9 @@ def with_source(variant: Variant, source: Source) -> Variant:
     All else stays as in the catalog.
     """
     installs, release = {**variant.installs, "verl": source.version}, variant.installs["verl"]
-    state = State("reasoned", f"it has verl {source.version} ({source.label}), and the catalog's state is for {release}")
+    state = State(
+        "reasoned", f"it has verl {source.version} ({source.label}), and the catalog's state is for {release}"
+    )
     return replace(variant, installs=installs, source=source.label, instead_of=release, state=state)
 
 

@@ -50,8 +50,8 @@ def find(release: Release, variant: Variant) -> str:
     own = context_files(variant, definition["externalParameters"]["base"])
     if others := sorted(name for name, digest in own.items() if used.get(name) != digest):
         raise NotTrusted(
-            f"{release.repository(variant)}@{subject.digest} was built from other files than {variant.name} has in this "
-            f"checkout, among them {', '.join(others[:SHOWN])}"
+            f"{release.repository(variant)}@{subject.digest} was built from other files than {variant.name} has in "
+            f"this checkout, among them {', '.join(others[:SHOWN])}"
         )
     return subject.digest
 

@@ -45,10 +45,8 @@ class Job:
         (folder / "stub.yaml").write_text(RECIPE)
         (folder / "verl" / "verl" / "version").mkdir(parents=True)
         (folder / "verl" / "verl" / "version" / "version").write_text("0.9.1\n")
-        for name, version in (("ray", ray), ("flash_attn", "2.8.3")):
-            distribution = folder / "site" / f"{name}-{version}.dist-info"
-            distribution.mkdir(parents=True)
-            (distribution / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        (folder / "site" / f"ray-{ray}.dist-info").mkdir(parents=True)
+        (folder / "site" / f"ray-{ray}.dist-info" / "METADATA").write_text(f"Name: ray\nVersion: {ray}\n")
         self.run_dir.mkdir()
 
     def environ(self, node: int) -> dict[str, str]:

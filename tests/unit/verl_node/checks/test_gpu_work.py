@@ -175,7 +175,10 @@ def test_different_numbers_of_gpus_fail_with_their_fix(
 @pytest.mark.parametrize(
     ("script", "seen"),
     [
-        ("echo 'ImportError: no amdsmi' >&2; exit 1", "torch could not count the GPUs. It exited with 1: ImportError: no"),
+        (
+            "echo 'ImportError: no amdsmi' >&2; exit 1",
+            "torch could not count the GPUs. It exited with 1: ImportError: no",
+        ),
         ("exec sleep 60", "torch could not count the GPUs. It took longer than 1 s."),
     ],
 )
