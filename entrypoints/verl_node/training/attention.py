@@ -6,7 +6,7 @@ verl's default is flash_attention_2 in every release, and packing rows without p
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib import metadata
 
 from verl_node.settings.overrides import Override
 
@@ -18,8 +18,15 @@ NOTE = (
 
 
 def flash_attn_installed() -> bool:
-    """Whether this Python has flash-attn; it is not imported, which would need a GPU's driver."""
-    return find_spec("flash_attn") is not None
+    """Whether this Python has flash-attn 2; it is not imported, which would need a GPU's driver.
+
+    The module's name does not decide: flash-attn-4, which SGLang's images have, is a part of the module flash_attn.
+    """
+    try:
+        metadata.distribution("flash-attn")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def overrides_without_flash_attn(series: str) -> list[Override]:
