@@ -24,3 +24,10 @@ def test_flash_attn_4_does_not_count_though_it_has_the_module_flash_attn(
     monkeypatch.syspath_prepend(tmp_path)
 
     assert attention.flash_attn_installed() is installed
+
+
+def test_a_trainer_without_verls_models_keeps_its_configuration() -> None:
+    keys = [each.key for each in attention.overrides_without_flash_attn("0.9", ["critic.model.path"])]
+
+    assert keys == ["critic.model.use_remove_padding", "critic.model.override_config.attn_implementation"]
+    assert attention.overrides_without_flash_attn("0.9", []) == []
