@@ -24,31 +24,32 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from images.builds import build
+from images.builds import build, prune
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.engine import base_image
 from images.engine.client import choose
 from images.engine.daemon import daemon, get
-from images.host.process import run, stream
+from images.host.process import stream
 from images.pins import base_packages, requirements
 
 NAME = "verljob-real-base"
 UBUNTU, MADE = "docker.io/library/ubuntu:24.04", "verljob-base:noble"
 SITE_PACKAGES = "usr/local/lib/python3.12/dist-packages"
+PACKAGES = "/verljob-real-base.txt"  # names our steps in the build cache
 METADATA_ALONE = "metadata alone, made by bench/images/real_base.py: this package cannot be imported"
-DOCKERFILE = """ARG BASE
-FROM ${BASE}
+DOCKERFILE = f"""ARG BASE
+FROM ${{BASE}}
 RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive && apt-get update \\
  && apt-get install --yes --no-install-recommends ca-certificates g++ python3-dev python3-pip \\
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\
-    --mount=type=bind,source=packages.txt,target=/packages.txt \\
+    --mount=type=bind,source=packages.txt,target={PACKAGES} \\
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 \\
- && python3 -m pip install --no-compile --no-deps --ignore-installed -r /packages.txt
+ && python3 -m pip install --no-compile --no-deps --ignore-installed -r {PACKAGES}
 COPY stubs/ /
 """
 TRAINING = ["torch", "ray", "transformers", "verl", "verl.trainer.main_ppo"]
@@ -147,12 +148,9 @@ def remove(variant: Variant) -> None:
     for reference in (f"{NAME}:built-{variant.name}", f"{NAME}:{variant.name}"):
         if base_image.present(reference):
             daemon().images.remove(reference, force=True)
-    records = {str(each["ID"]): each for each in daemon().df().get("BuildCache") or []}
-    ours = {key for key, each in records.items() if "/packages.txt" in each["Description"]}
-    while children := {key for key, each in records.items() if key not in ours and each.get("Parent") in ours}:
-        ours |= children
-    for key in ours:
-        run([choose().client, "builder", "prune", "--force", "--all", "--filter", f"id={key}"])
+    records = daemon().df().get("BuildCache") or []
+    ours = {str(each["ID"]) for each in records if PACKAGES in each["Description"]}
+    prune.remove_cache(prune.with_children(records, ours))
 
 
 def main() -> None:

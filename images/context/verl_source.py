@@ -25,7 +25,6 @@ from images.host.paths import VERL_COMMITS
 from images.host.process import run
 
 REPOSITORY = "https://github.com/verl-project/verl.git"
-INSIDE = "/opt/verl"
 VERSION = "verl/version/version"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 FETCH_TIMEOUT_S = 600.0

@@ -6,6 +6,7 @@ verl's default is flash_attention_2 in every release, and packing rows without p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import metadata
 
 from verl_node.settings.overrides import Override
@@ -29,13 +30,16 @@ def flash_attn_installed() -> bool:
     return True
 
 
-def overrides_without_flash_attn(series: str) -> list[Override]:
-    """Return the overrides for actor, reference and critic; none for a release with flash_attention_2 hard-coded."""
+def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list[Override]:
+    """Return the overrides for the models whose paths these keys set.
+
+    None for a release with flash_attention_2 hard-coded, nor for a trainer whose configuration has no such model.
+    """
     if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
         return []
     return [
         override
-        for model in ("actor_rollout_ref.model", "critic.model")
+        for model in (key.removesuffix(".path") for key in model_keys)
         for override in (
             Override("", f"{model}.use_remove_padding", "False"),
             Override("+", f"{model}.override_config.attn_implementation", "sdpa"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -339,9 +339,10 @@ def test_import_that_a_stand_in_does_not_have_is_reported_as_untried(
 
 
 @pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Write modules by name, and forget them after the test."""
     monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
 
     def write(**sources: str) -> None:
         for name, source in sources.items():
@@ -354,7 +355,10 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
                 monkeypatch.delitem(sys.modules, loaded)
         importlib.invalidate_caches()
 
-    return write
+    yield write
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,13 @@ def test_recipes_say_which_override_another_engine_needs_and_why_they_do_not_run
     assert docs_tables.recipes(CATALOG.variants["cpu"]) == "no: `demo_cpu` is the one for CPUs"
     refused = replace(CATALOG.variants["cu130"], python="3.13")
     assert docs_tables.recipes(refused).startswith("no: verl 0.9.1 needs Python")
+
+
+def test_a_pipe_of_a_source_makes_no_column() -> None:
+    lines = docs_tables.bases(CATALOG).splitlines()
+
+    assert any(r"`list \| None`" in line for line in lines)
+    assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {6}
 
 
 def test_bases_show_what_pins_them() -> None:
