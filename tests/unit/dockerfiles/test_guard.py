@@ -160,7 +160,7 @@ def test_pip_check_runs_again_only_after_a_change(guard: ModuleType, monkeypatch
 
     def run(*_: object, **__: object) -> SimpleNamespace:
         calls.append("")
-        return SimpleNamespace(stdout="a 1.0 requires b, which is not installed.\nsomething else\n")
+        return SimpleNamespace(returncode=1, stdout="a 1.0 requires b, which is not installed.\nsomething else\n")
 
     packages = {"a": {"version": "1.0", "location": SITE}}
     monkeypatch.setattr(guard, "installed", lambda: packages)
@@ -172,6 +172,15 @@ def test_pip_check_runs_again_only_after_a_change(guard: ModuleType, monkeypatch
     packages["b"] = {"version": "2.0", "location": SITE}
     guard.conflicts()
     assert len(calls) == 2
+
+
+def test_pip_check_that_fails_itself_ends_the_build(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = SimpleNamespace(returncode=2, stdout="", stderr="ERROR: Exception:\nInvalidVersion: '1.0-dirty'\n")
+    monkeypatch.setattr(guard, "installed", dict)
+    monkeypatch.setattr(guard.subprocess, "run", lambda *_, **__: failed)
+
+    with pytest.raises(SystemExit, match=r"pip check exited with 2: (?s:.*)InvalidVersion"):
+        guard.conflicts()
 
 
 def test_protected_package_never_changes_and_nothing_is_installed_twice(

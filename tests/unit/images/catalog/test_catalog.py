@@ -152,8 +152,8 @@ def test_machine_overrides_the_family_and_its_state_is_not_merged() -> None:
         ({"kind": "others", "what": "verl's CI trains in it"}, "needs a `link`"),
         ({"kind": "others", "what": "verl's CI trains in it", "link": "docs/images.md"}, "needs a `link`"),
         ({"kind": "reasoned", "what": ""}, "needs `what`, a sentence"),
-        ({"kind": "reasoned", "what": 'the "same" torch and vLLM'}, "it is a label of a Dockerfile"),
-        ({"kind": "reasoned", "what": "the same torch and vLLM as $BASE"}, "it is a label of a Dockerfile"),
+        ({"kind": "reasoned", "what": 'the "same" torch and vLLM'}, "is a label of a Dockerfile"),
+        ({"kind": "reasoned", "what": "the same torch and vLLM as $BASE"}, "is a label of a Dockerfile"),
     ],
 )
 def test_a_state_without_its_evidence_is_refused(state: dict[str, str], message: str) -> None:
