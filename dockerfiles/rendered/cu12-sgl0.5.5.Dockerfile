@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.8.0" \
       verljob.pin.verl="0.6.1" \
-      verljob.template="d111e0ee3656"
+      verljob.template="ceb1ec84043f"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.verl="0.7.1" \
-      verljob.template="665c59623490"
+      verljob.template="37978ca738d0"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

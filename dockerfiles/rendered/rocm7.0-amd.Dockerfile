@@ -71,7 +71,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.torch="2.9.0" \
       verljob.pin.verl="0.6.1" \
       verljob.pin.vllm="0.11.0" \
-      verljob.template="35d68f077813"
+      verljob.template="a1d97fd37bb3"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
