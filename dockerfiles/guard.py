@@ -199,7 +199,8 @@ def verify(
 
     ``training`` has the modules that a training imports, ``mode`` the vllm_mode that verl has to choose.
     """
-    before, current, wrong = read_before(), installed(), list[str]()
+    before, current = read_before(), installed()
+    wrong: list[str] = []
     for name, facts in before["protected"].items():
         now = current.get(name)
         if now != {key: facts[key] for key in ("version", "location")}:

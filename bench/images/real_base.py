@@ -36,7 +36,8 @@ from images.pins import base_packages, requirements
 
 NAME = "verljob-real-base"
 UBUNTU, MADE = "docker.io/library/ubuntu:24.04", "verljob-base:noble"
-SITE_PACKAGES = "usr/local/lib/python3.12/dist-packages"
+PYTHON = "3.12"  # of this Ubuntu
+SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/dist-packages"
 PACKAGES = "/verljob-real-base.txt"  # names our steps in the build cache
 METADATA_ALONE = "metadata alone, made by bench/images/real_base.py: this package cannot be imported"
 DOCKERFILE = f"""ARG BASE
@@ -159,8 +160,12 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="do not remove the images")
     given = parser.parse_args()
     catalog, site = Catalog.read(), Site.read("")
-    for name in given.variants:
-        variant = catalog.find(variant=name)
+    variants = [catalog.find(variant=name) for name in given.variants]
+    for variant in variants:
+        described = base_packages.read().get(variant.base)
+        if variant.platform != "cuda" or described is None or described.python != PYTHON:
+            sys.exit(f"{variant.name} has no CUDA base with Python {PYTHON}: name a variant that has (docs/tags.md)")
+    for variant in variants:
         try:
             print(measure(variant, site), flush=True)
         finally:

@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.tensordict="0.10.0" \
       verljob.pin.torch="2.9.1" \
       verljob.pin.verl="0.7.1" \
-      verljob.template="30b7c1bcac36"
+      verljob.template="35134928c52d"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -83,7 +83,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.22.1rc1" \
-      verljob.template="b852f493e4cf"
+      verljob.template="59480b0d0290"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

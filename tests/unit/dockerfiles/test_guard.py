@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 import training_import
 
 from images.context.render import TEMPLATES
+from images.host.paths import STEPS
 
 SITE = "/opt/base/lib/site-packages"
 BASE = {"torch": "2.5.0+rocm6.2", "numpy": "1.26.4", "pip": "24.0"}
@@ -453,3 +455,12 @@ def test_stand_in_is_asked_for_neither(
 
     assert "NOT TRIED: import verl.workers.fsdp_workers" in capsys.readouterr().out
     assert "NOT TRIED: vLLM's sleep mode" in next(training_import.rocm_facts())
+
+
+@pytest.mark.parametrize("step", [name for name in STEPS if name.endswith(".py")])
+def test_a_step_of_a_build_runs_on_python_3_8(step: str) -> None:
+    tree = ast.parse((TEMPLATES / step).read_text(encoding="utf-8"), feature_version=(3, 8))
+
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert [ast.unparse(each) for each in called if isinstance(each, ast.Subscript)] == []  # list[str]() is of 3.9
+    assert "from __future__ import annotations" in ast.unparse(tree)
