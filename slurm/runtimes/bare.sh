@@ -130,22 +130,26 @@ bare::_belongs() {
 
 # usage: bare::_kill_orphans FOLDER
 # Stops the processes until a search finds no more, since a child forked meanwhile is found only by its parent; then kills
-# them.
+# them, until two searches in a row find none: a process in the middle of an exec shows no environment.
 bare::_kill_orphans() {
     local -r deadline=$((SECONDS + 5))
-    local stopped=0
+    local stopped=0 found_none=0
     bare::_find_orphans "$1"
     while ((${#ORPHANS[@]} > stopped)); do
         stopped=${#ORPHANS[@]}
         kill -STOP "${ORPHANS[@]}" 2> /dev/null || : # some may have just ended
         bare::_find_orphans "$1"
     done
-    while ((${#ORPHANS[@]})); do
-        if ((SECONDS >= deadline)); then
-            RUNTIME_ERROR="processes ${ORPHANS[*]} do not end"
-            return 1
+    while ((found_none < 2)); do
+        found_none=$((found_none + 1))
+        if ((${#ORPHANS[@]})); then
+            if ((SECONDS >= deadline)); then
+                RUNTIME_ERROR="processes ${ORPHANS[*]} do not end"
+                return 1
+            fi
+            kill -KILL "${ORPHANS[@]}" 2> /dev/null || : # some may have just ended
+            found_none=0
         fi
-        kill -KILL "${ORPHANS[@]}" 2> /dev/null || : # some may have just ended
         sleep 0.1
         bare::_find_orphans "$1"
     done

@@ -41,8 +41,9 @@ def built(name: str, folder: Path) -> Iterator[Image]:
         metadata = staged.folder / f"site/{path}.dist-info/METADATA"
         metadata.parent.mkdir(parents=True)
         metadata.write_text(f"Name: {path[path.index('/') + 1 : -2]}\nVersion: 1\n")
+    own = ["--label", f"verljob.test={name}"]  # or two tests would have one image, and the first to end removes it
     argv = engine.build_argv(
-        ["--tag", name, "--file", str(dockerfile), "--build-arg", f"BASE={reference}", str(staged.folder)]
+        ["--tag", name, *own, "--file", str(dockerfile), "--build-arg", f"BASE={reference}", str(staged.folder)]
     )
     run(argv, engine.environment)
     image, below = daemon().images.get(name), get(reference)
