@@ -132,14 +132,14 @@ bare::_belongs() {
 # Stops the processes until a search finds no more, since a child forked meanwhile is found only by its parent; then kills
 # them, until two searches in a row find none: a process in the middle of an exec shows no environment.
 bare::_kill_orphans() {
-    local -r deadline=$((SECONDS + 5))
-    local stopped=0 found_none=0
+    local deadline stopped=0 found_none=0
     bare::_find_orphans "$1"
     while ((${#ORPHANS[@]} > stopped)); do
         stopped=${#ORPHANS[@]}
         kill -STOP "${ORPHANS[@]}" 2> /dev/null || : # some may have just ended
         bare::_find_orphans "$1"
     done
+    deadline=$((SECONDS + 5)) # not of the searches before it, or stopped processes would be left on a slow node
     while ((found_none < 2)); do
         found_none=$((found_none + 1))
         if ((${#ORPHANS[@]})); then

@@ -158,6 +158,20 @@ def test_node_sh_kills_orphans_of_a_killed_supervisor(bare: Rig, stray: str) -> 
     assert not lives(int(bare.faked("stray")))
 
 
+def test_orphans_are_killed_though_each_search_takes_longer_than_the_deadline(rig: Rig) -> None:
+    done = rig.source(
+        "",
+        'source "$VERLJOB_HOME/slurm/runtimes/bare.sh"\n'
+        'search=$(declare -f bare::_find_orphans) && eval "${search/_find_orphans/_search}"\n'
+        'bare::_find_orphans() { SECONDS=$((SECONDS + 10)); bare::_search "$1"; }\n'
+        'VERLJOB_LEASE=/tmp/mine/lease sleep 300 &> /dev/null & echo $!\n'
+        "bare::_kill_orphans /tmp/mine",
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert not lives(int(done.stdout))
+
+
 def test_the_sweep_kills_orphans_of_a_killed_node_sh(bare: Rig) -> None:
     container = 'exec 4<&-; setsid sleep 300 & echo $! > "$FAKE/stray"; echo $$ > "$FAKE/container.pid"; wait'
     own = {name: bare.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
