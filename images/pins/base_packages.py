@@ -148,7 +148,7 @@ def update(folder: Path = BASES) -> Iterator[Path]:
 
 
 def write(base: Base, named: Mapping[str, Base], folder: Path = BASES) -> Path:
-    """Carry out the steps of a description, each with the versions of its base's date; write the packages they leave."""
+    """Carry out the steps of a description with the versions of its date; write the packages that they leave."""
     versions: dict[str, str] = {}
     pinned: set[str] = set()
     for owner, step in _steps(base, named):

@@ -164,7 +164,7 @@ def test_orphans_are_killed_though_each_search_takes_longer_than_the_deadline(ri
         'source "$VERLJOB_HOME/slurm/runtimes/bare.sh"\n'
         'search=$(declare -f bare::_find_orphans) && eval "${search/_find_orphans/_search}"\n'
         'bare::_find_orphans() { SECONDS=$((SECONDS + 10)); bare::_search "$1"; }\n'
-        'VERLJOB_LEASE=/tmp/mine/lease sleep 300 &> /dev/null & echo $!\n'
+        "VERLJOB_LEASE=/tmp/mine/lease sleep 300 &> /dev/null & echo $!\n"
         "bare::_kill_orphans /tmp/mine",
     )
 
