@@ -106,10 +106,10 @@ def test_an_unchanged_image_is_found_without_a_build(idle_base: str) -> None:
 
 
 def test_a_plan_is_shown_without_a_build(daemon: DockerClient, idle_base: str) -> None:
-    before = {image.id for image in daemon.images.list()}
-    request = BuildRequest(CPU, [TAG], idle_base)
+    tag = "verljob-test-builds:planned"
+    request = BuildRequest(CPU, [tag], idle_base)
     plan = show_plan(request, Site.read())
-    assert {image.id for image in daemon.images.list()} == before
+    assert daemon.api.images(name=tag) == []
     assert f"base     {idle_base} (sha256:" in plan
 
     built(CPU, idle_base)

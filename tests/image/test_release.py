@@ -62,7 +62,8 @@ def own_registry(registry: str, daemon: DockerClient, checkout: Path) -> Iterato
     """A path of the registry, and the end of the local names below it."""
     address = f"{registry}/{checkout.parent.name.replace('_', '-')}"
     yield address
-    for tag in {tag for image in daemon.images.list() for tag in image.tags if tag.startswith(address)}:
+    # Not images.list(), which inspects each: another test may have removed one meanwhile.
+    for tag in {tag for image in daemon.api.images() for tag in image["RepoTags"] or () if tag.startswith(address)}:
         daemon.images.remove(tag, noprune=True)
 
 
