@@ -9,6 +9,7 @@ tokens with GSM8K's lengths, new ones in every repetition. Prints one line of JS
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import random
 import statistics
@@ -36,7 +37,7 @@ def make_prompts(count: int, seed: int) -> list[list[int]]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    import vllm
+    vllm = importlib.import_module("vllm")  # late: the arguments are read without it
 
     began = time.monotonic()
     engine = vllm.LLM(

@@ -10,9 +10,9 @@ data and reward are then the real ones.
 
 Run it with the Python of an environment for bare launches that has vLLM (docs/runtimes.md; bench/gpu/wheels/ for a
 machine without a network), on an otherwise unused machine. A training is one slurm/node.sh with the runtime bare and
-the variables that launch.sh and Slurm would set. The batch is these GPUs' share of the recipes' 16 GPUs. Each job leaves
-a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if a job failed, had no
-time left, or has an implausible result.
+the variables that launch.sh and Slurm would set. The batch is these GPUs' share of the recipes' 16 GPUs. Each job
+leaves a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if a job failed,
+had no time left, or has an implausible result.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ ENGINE_MEMORY = {"ppo:0.5b": 0.5, "ppo:1.5b": 0.2, "grpo:1.5b": 0.5, "grpo:7b": 
 # In bfloat16, 8 bytes for each weight: for a GPU of 141 GB. The batch is smaller, or a step would take minutes.
 OF_7B = {
     "actor_rollout_ref.actor.fsdp_config.model_dtype": "bfloat16",
+    "actor_rollout_ref.ref.fsdp_config.model_dtype": "bfloat16",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4,
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 8,

@@ -37,7 +37,7 @@ FILES = (
 
 @dataclass
 class Launch:
-    """What to run, and the folder of its results."""
+    """A job to run, and the folder of its results."""
 
     folder: Path
     kind: str  # grpo, ppo, resume or vllm

@@ -1,7 +1,8 @@
 """Overrides for an environment without flash-attn: attention by PyTorch (sdpa), and no removal of padding.
 
 verl's default is flash_attention_2 in every release, and packing rows without padding relies on it. From 0.6 on
-`override_config.attn_implementation` replaces it (verl/workers/fsdp_workers.py, later verl/workers/config/model.py).
+`override_config.attn_implementation` replaces it (verl/workers/fsdp_workers.py, later verl/workers/config/model.py), except
+for the critic, which verl_node.training.critic_attention loads.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 from verl_node.settings.overrides import Override
 
 FIRST_WITH_CHOICE = (0, 6)
+CRITIC = "verl_node.training.critic_attention"  # a module
 NOTE = (
     "flash-attn is not installed: attention is PyTorch's sdpa, and padding is not removed, which costs memory and time "
     "with answers of different lengths."
@@ -26,7 +28,7 @@ def overrides_without_flash_attn(series: str) -> list[Override]:
     """Return the overrides for actor, reference and critic; none for a release with flash_attention_2 hard-coded."""
     if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
         return []
-    return [
+    overrides = [
         override
         for model in ("actor_rollout_ref.model", "critic.model")
         for override in (
@@ -34,3 +36,4 @@ def overrides_without_flash_attn(series: str) -> list[Override]:
             Override("+", f"{model}.override_config.attn_implementation", "sdpa"),
         )
     ]
+    return [*overrides, Override("", "critic.model.external_lib", CRITIC)]

@@ -54,6 +54,7 @@ def test_gpu_recipes_use_sdpa_and_keep_padding_without_flash_attn(
     for model in (config.actor_rollout_ref.model, config.critic.model):
         assert model.use_remove_padding is False
         assert model.override_config.attn_implementation == "sdpa"
+    assert config.critic.model.external_lib == "verl_node.training.critic_attention"
     assert any("flash-attn is not installed" in note for note in training.notes)
 
 
