@@ -77,7 +77,8 @@ def merges() -> Iterator[tuple[str, str]]:
         starts = [start + syllable for start, syllable in product(starts, SYLLABLES)]
 
 
-def make_tokenizer() -> Any:
+def make_tokenizer(vocabulary_size: int) -> Any:
+    """Return a tokenizer of Qwen2's kind; each number that a random model may sample has a token."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -96,6 +97,8 @@ def make_tokenizer() -> Any:
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    unused = range(vocabulary_size - TOKENS - len(SPECIAL_TOKENS))
+    tokenizer.add_tokens([AddedToken(f"<|unused{number}|>", normalized=False) for number in unused])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
     fast.chat_template = CHAT_TEMPLATE
     return fast
@@ -112,7 +115,7 @@ def write_model(folder: Path, shape: str) -> None:
         model = Qwen2ForCausalLM(Qwen2Config(**COMMON, **SHAPES[shape]))
     torch.nn.init.constant_(model.model.norm.weight, LAST_NORM)
     model.to(torch.bfloat16).save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
+    make_tokenizer(SHAPES[shape]["vocab_size"]).save_pretrained(folder)
 
 
 def write_questions(folder: Path, tokenizer: Any) -> None:
@@ -147,7 +150,7 @@ def make(folder: Path, shapes: list[str]) -> None:
     """Make the models and the raw data set that do not exist yet: ``folder``/models/<shape>, ``folder``/raw/gsm8k."""
     for shape in shapes:
         make_once(folder / "models" / shape, partial(write_model, shape=shape))
-    make_once(folder / "raw" / "gsm8k", lambda target: write_questions(target, make_tokenizer()))
+    make_once(folder / "raw" / "gsm8k", lambda target: write_questions(target, make_tokenizer(TOKENS)))
 
 
 def make_once(folder: Path, write: Callable[[Path], None]) -> None:

@@ -1,4 +1,4 @@
-"""Loads PPO's critic without flash-attn, in verl's workers, which import this module by ``critic.model.external_lib``.
+"""Loads PPO's critic without flash-attn, in verl's processes, which import this module by VERL_USE_EXTERNAL_MODULES.
 
 verl's FSDP engines load the critic with flash_attention_2 whatever the configuration says, in every release from 0.4 to
 0.9.1 (verl/utils/model.py: load_valuehead_model). This module replaces that function.
