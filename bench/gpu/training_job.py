@@ -70,6 +70,8 @@ def train(launch: Launch) -> list[str]:
         "VERLJOB_DATA": str(launch.inputs / "data"),
         "VERLJOB_MODEL": launch.model,
     }
+    if "VERLJOB_CHECKS" in os.environ:
+        job.environment["VERLJOB_CHECKS"] = os.environ["VERLJOB_CHECKS"]
     if launch.checkpoints:
         job.environment["VERLJOB_CHECKPOINTS"] = str(launch.checkpoints)
     if launch.random:

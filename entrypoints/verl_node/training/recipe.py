@@ -94,8 +94,8 @@ def make_training(
     of a model path over both. ``checkpoints`` is their folder, by default in ``run_dir``; ``expires`` is the deadline
     for writing a checkpoint, in epoch seconds. ``wandb`` is whether this account can log to Weights & Biases: without
     it a recipe with wandb runs without that logger, and gets a note. A ``long`` run without checkpoints gets a warning.
-    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too. Its module
-    is added to ``external_modules``, the VERL_USE_EXTERNAL_MODULES of the environment.
+    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too. A module
+    is then added to ``external_modules``, the VERL_USE_EXTERNAL_MODULES of the environment.
 
     Raises BadTrainingConfig if an override contradicts the allocation, is a relative path, or does not exist in this
     verl.
