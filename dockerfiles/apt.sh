@@ -2,7 +2,7 @@
 # Installs pinned packages of the distribution inside a build, with the base's own shell and apt.
 #   usage: apt.sh [--download FOLDER] PINS PACKAGE...
 #   env:   APT_MIRROR, APT_SUITES: the distribution's mirror, and its suites with their components, separated by semicolons
-# Only these are asked, not the base's other sources, of which one may be dead. If a site gives sources (/run/secrets/sources),
+# Only these are queried, not the base's other sources, of which one may be dead. If a site gives sources (/run/secrets/sources),
 # APT_CONFIG names them; a base of another distribution keeps its own.
 # With --download it only fetches the packages into an empty folder. PINS (images/pins/apt/) has a line `name version sha256`
 # for each package and its dependencies; if it has none, since the distribution's mirror was never queried, the mirror's
@@ -21,7 +21,7 @@ choose_sources() {
     # shellcheck disable=SC1090,SC1091 # a file of the base
     codename=$(. "${OS_RELEASE:-/etc/os-release}" && printf '%s' "${VERSION_CODENAME:-}")
     if [ "$codename" != "${APT_SUITES%% *}" ]; then
-        say "this base is ${codename:-unknown}, not ${APT_SUITES%% *}: its own sources are asked"
+        say "this base is ${codename:-unknown}, not ${APT_SUITES%% *}: its own sources are queried"
         return 0
     fi
     printf '%s\n' "$APT_SUITES" | tr ';' '\n' | sed "s|^|deb $APT_MIRROR |" > "$1/sources"

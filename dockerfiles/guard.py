@@ -73,6 +73,8 @@ def conflicts() -> list[str]:
         if last["state"] == state:
             return list(last["conflicts"])
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):  # 1 with complaints
+        sys.exit(f"guard: pip check exited with {done.returncode}: {done.stderr.strip() or 'no error message'}")
     complaints = [line for line in done.stdout.splitlines() if is_complaint(line)]
     _write("checked.json", [json.dumps({"state": state, "conflicts": complaints})])
     return complaints
@@ -197,7 +199,8 @@ def verify(
 
     ``training`` has the modules that a training imports, ``mode`` the vllm_mode that verl has to choose.
     """
-    before, current, wrong = read_before(), installed(), list[str]()
+    before, current = read_before(), installed()
+    wrong: list[str] = []
     for name, facts in before["protected"].items():
         now = current.get(name)
         if now != {key: facts[key] for key in ("version", "location")}:

@@ -6,7 +6,8 @@ A base is Ubuntu with every package that images/pins/bases/ describes for the va
 index: torch, the rollout engine and all that they need. Packages that no index has (apex, Transformer Engine …) or that
 need hours to compile (flash-attn) are metadata alone, marked as such: `pip check` sees them, and no import works. The
 index's build of a package may be for another CUDA than the real base's. The variant is built on it by the code of
-`invoke build`, then what a training imports is imported, each module in a new container without a GPU. Prints a row of
+`invoke build`, then what a training imports is imported, each module in a new container without a GPU; for SGLang, with
+Ubuntu's libcuda.so.1, which NVIDIA's container toolkit mounts on a node with GPUs. Prints a row of
 the table in docs/images.md for each variant. Needs docker, root for debootstrap, and about 15 GB of disk; both images
 are removed after each variant.
 """
@@ -24,32 +25,41 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from images.builds import build
+from images.builds import build, prune
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
 from images.engine import base_image
 from images.engine.client import choose
 from images.engine.daemon import daemon, get
-from images.host.process import run, stream
+from images.host.process import stream
 from images.pins import base_packages, requirements
 
 NAME = "verljob-real-base"
 UBUNTU, MADE = "docker.io/library/ubuntu:24.04", "verljob-base:noble"
-SITE_PACKAGES = "usr/local/lib/python3.12/dist-packages"
+PYTHON = "3.12"  # of this Ubuntu
+SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/dist-packages"
+PACKAGES = "/verljob-real-base.txt"  # names our steps in the build cache
 METADATA_ALONE = "metadata alone, made by bench/images/real_base.py: this package cannot be imported"
-DOCKERFILE = """ARG BASE
-FROM ${BASE}
+DOCKERFILE = f"""ARG BASE
+FROM ${{BASE}}
 RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive && apt-get update \\
  && apt-get install --yes --no-install-recommends ca-certificates g++ python3-dev python3-pip \\
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\
-    --mount=type=bind,source=packages.txt,target=/packages.txt \\
+    --mount=type=bind,source=packages.txt,target={PACKAGES} \\
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 \\
- && python3 -m pip install --no-compile --no-deps --ignore-installed -r /packages.txt
+ && python3 -m pip install --no-compile --no-deps --ignore-installed -r {PACKAGES}
 COPY stubs/ /
+"""
+DRIVER = """ARG BASE
+FROM ${BASE}
+RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
+    export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive \\
+ && sed -i 's/ universe$/ universe restricted/' /etc/apt/sources.list && apt-get update \\
+ && apt-get install --yes --no-install-recommends libnvidia-compute-580-server
 """
 TRAINING = ["torch", "ray", "transformers", "verl", "verl.trainer.main_ppo"]
 WORKERS = {"0.7.1": ["verl.workers.fsdp_workers"]}  # else ENGINE_WORKERS
@@ -113,6 +123,16 @@ def write_metadata(folder: Path, name: str, version: str) -> None:
     (info / "RECORD").write_text("\n".join(files) + "\n", encoding="utf-8")
 
 
+def add_driver(image: str, variant: Variant, site: Site) -> str:
+    """Build an image with the driver's libraries on top; return its reference."""
+    engine, tag = choose(), f"{NAME}:driver-{variant.name}"
+    with tempfile.TemporaryDirectory(prefix="verljob-driver-") as context, tempfile.TemporaryDirectory() as private:
+        (Path(context) / "Dockerfile").write_text(DRIVER, encoding="utf-8")
+        flags = ["--tag", tag, "--build-arg", f"BASE={image}", *site.secrets(variant, Path(private))]
+        stream(engine.build_argv([*flags, context]), engine.environment)
+    return tag
+
+
 def import_failures(image: str, names: list[str]) -> dict[str, str]:
     """Import each module in a container; return the last line of those that fail."""
     failed = {}
@@ -134,7 +154,7 @@ def measure(variant: Variant, site: Site) -> str:
     build.build(build.BuildRequest(variant, [tag], base=base), site)
     built = time.monotonic()
     names = modules(variant)
-    failed = import_failures(tag, names)
+    failed = import_failures(add_driver(tag, variant, site) if variant.rollout == "sglang" else tag, names)
     sizes = [f"{get(each).attrs['Size'] / 1e9:.2f} GB" for each in (base, tag)]
     seconds = [f"{made - begun:.0f} s", f"{built - made:.0f} s"]
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
@@ -143,16 +163,13 @@ def measure(variant: Variant, site: Site) -> str:
 
 
 def remove(variant: Variant) -> None:
-    """Remove both images, and their steps in the build cache."""
-    for reference in (f"{NAME}:built-{variant.name}", f"{NAME}:{variant.name}"):
+    """Remove the images, and their steps in the build cache."""
+    for reference in (f"{NAME}:{prefix}{variant.name}" for prefix in ("driver-", "built-", "")):
         if base_image.present(reference):
             daemon().images.remove(reference, force=True)
-    records = {str(each["ID"]): each for each in daemon().df().get("BuildCache") or []}
-    ours = {key for key, each in records.items() if "/packages.txt" in each["Description"]}
-    while children := {key for key, each in records.items() if key not in ours and each.get("Parent") in ours}:
-        ours |= children
-    for key in ours:
-        run([choose().client, "builder", "prune", "--force", "--all", "--filter", f"id={key}"])
+    records = daemon().df().get("BuildCache") or []
+    ours = {str(each["ID"]) for each in records if PACKAGES in each["Description"]}
+    prune.remove_cache(prune.with_children(records, ours))
 
 
 def main() -> None:
@@ -161,8 +178,12 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="do not remove the images")
     given = parser.parse_args()
     catalog, site = Catalog.read(), Site.read("")
-    for name in given.variants:
-        variant = catalog.find(variant=name)
+    variants = [catalog.find(variant=name) for name in given.variants]
+    for variant in variants:
+        described = base_packages.read().get(variant.base)
+        if variant.platform != "cuda" or described is None or described.python != PYTHON:
+            sys.exit(f"{variant.name} has no CUDA base with Python {PYTHON}: name a variant that has (docs/tags.md)")
+    for variant in variants:
         try:
             print(measure(variant, site), flush=True)
         finally:

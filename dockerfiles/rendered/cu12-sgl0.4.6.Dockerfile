@@ -67,7 +67,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.6.0" \
       verljob.pin.verl="0.5.0" \
       verljob.pin.vllm="0.8.5.post1" \
-      verljob.template="0dc40af73228"
+      verljob.template="621248d6a0f6"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

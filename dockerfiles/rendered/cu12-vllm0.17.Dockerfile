@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.10.0" \
       verljob.pin.verl="0.7.1" \
       verljob.pin.vllm="0.17.0" \
-      verljob.template="71d20ec5965a"
+      verljob.template="cb66bf43772b"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

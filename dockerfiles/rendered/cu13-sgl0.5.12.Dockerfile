@@ -67,7 +67,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.torch="2.11.0" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
-      verljob.template="4ee11d93487a"
+      verljob.template="2064d0b6f0de"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

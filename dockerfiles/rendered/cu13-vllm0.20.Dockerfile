@@ -70,7 +70,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.transformers="5.3.0" \
       verljob.pin.verl="0.8.0" \
       verljob.pin.vllm="0.20.2" \
-      verljob.template="35943fc423c3"
+      verljob.template="6b84099669a9"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -64,7 +64,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
       verljob.gpus="gfx942 gfx950" \
-      verljob.state="others: verl's CI trains its main in this image on eight MI300, and verl 0.9.0's AMD guide names the image (https://github.com/verl-project/verl/blob/main/.github/workflows/e2e_ppo_trainer_megatron_vllm_rocm.yml)" \
+      verljob.state="reasoned: verl's CI trains its main, not 0.9.0, in this image on eight MI300; verl 0.9.0's AMD guide takes an image with the same tag from amdagi/verl-dev (https://github.com/verl-project/verl/blob/main/.github/workflows/e2e_ppo_trainer_megatron_vllm_rocm.yml)" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -83,7 +83,7 @@ LABEL org.opencontainers.image.title="verl.rocm" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.0" \
       verljob.pin.vllm="0.22.1rc1" \
-      verljob.template="a53e2d4ad487"
+      verljob.template="59480b0d0290"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -78,10 +78,28 @@ def _without_gpus(name: str) -> str:
 def old_cache(records: Sequence[Mapping[str, Any]], commands: set[str]) -> dict[str, int]:
     """Return our old steps in the cache and all records built on them, except those in use or part of an image."""
     by_id = {str(each["ID"]): each for each in records}
-    old = {key for key, each in by_id.items() if _is_old(each["Description"], commands)}
-    while children := {key for key, each in by_id.items() if key not in old and each.get("Parent") in old}:
-        old |= children
+    old = with_children(records, {key for key, each in by_id.items() if _is_old(each["Description"], commands)})
     return {key: int(by_id[key]["Size"]) for key in sorted(old) if not (by_id[key]["InUse"] or by_id[key]["Shared"])}
+
+
+def with_children(records: Sequence[Mapping[str, Any]], keys: set[str]) -> set[str]:
+    """Return the IDs of records and of all records built on them."""
+    found, new = set(keys), set(keys)
+    while new:
+        new = {str(each["ID"]) for each in records if new & _parents(each)} - found
+        found |= new
+    return found
+
+
+def _parents(each: Mapping[str, Any]) -> set[str]:
+    """IDs of a record's parents: `Parents` since API 1.42 (Docker 23.0), which leaves `Parent` out."""
+    return {str(key) for key in (*(each.get("Parents") or ()), each.get("Parent")) if key}
+
+
+def remove_cache(keys: Iterable[str]) -> None:
+    """Remove records of the build cache."""
+    for key in keys:
+        run([choose().client, "builder", "prune", "--force", "--all", "--filter", f"id={key}"])
 
 
 def _is_old(description: str, commands: set[str]) -> bool:
@@ -113,7 +131,5 @@ def remove(old: StaleItems) -> str:
             daemon().images.remove(each, noprune=False)
         if name == "without a name":
             daemon().images.remove(key)
-    client = choose().client
-    for key in old.cache:
-        run([client, "builder", "prune", "--force", "--all", "--filter", f"id={key}"])
+    remove_cache(old.cache)
     return f"Removed {len(old.images)} images and {len(old.cache)} records of the build cache."

@@ -125,21 +125,24 @@ def write(catalog: Catalog, root: Path = ROOT) -> list[Path]:
 
 def filled(catalog: Catalog, root: Path = ROOT) -> dict[str, str]:
     """Return the pages by name with current tables; raise CatalogError if a page has no marker."""
-    return {
-        name: _fill(root / name, {key: part(catalog) for key, part in parts.items()}) for name, parts in PAGES.items()
-    }
+    pages = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
+    for name, parts in PAGES.items():
+        for key, part in parts.items():
+            begin, end = f"<!-- {key}: from images/catalog.toml by `invoke render` -->", f"<!-- end of {key} -->"
+            try:
+                pages[name] = fill(pages[name], begin, end, part(catalog))
+            except ValueError as error:
+                raise CatalogError(f"{root / name}: {error}") from error
+    return pages
 
 
-def _fill(page: Path, parts: dict[str, str]) -> str:
-    text = page.read_text(encoding="utf-8")
-    for key, part in parts.items():
-        begin, end = f"<!-- {key}: from images/catalog.toml by `invoke render` -->\n", f"<!-- end of {key} -->"
-        before, _, rest = text.partition(begin)
-        _, marker, after = rest.partition(end)
-        if not marker:
-            raise CatalogError(f"{page} has no markers for its {key}: add a line {begin.strip()} and, below it, {end}")
-        text = "".join([before, begin, part, "\n", end, after])
-    return text
+def fill(page: str, begin: str, end: str, text: str) -> str:
+    """Return the page with ``text`` between two lines; raise ValueError if the page does not have both."""
+    before, _, rest = page.partition(f"{begin}\n")
+    _, marker, after = rest.partition(end)
+    if not marker:
+        raise ValueError(f"no place for a generated part: add a line {begin} and, below it, {end}")
+    return "".join([before, begin, "\n", text.rstrip("\n"), "\n", end, after])
 
 
 def _by_family(catalog: Catalog) -> dict[str, list[Variant]]:
@@ -160,5 +163,5 @@ def _unique(names: Iterable[str]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -33,6 +33,8 @@ class State:
             raise CatalogError(f"state {self.kind!r} is not one of {', '.join(STATES)}")
         if len(self.what) < 20:
             raise CatalogError(f"state {self.kind} needs `what`, a sentence; it has {self.what!r}")
+        if special := sorted({*str(self)} & {*'"\\$\n'}):
+            raise CatalogError(f"state {self.kind} has {special}, and is a label of a Dockerfile, in double quotes")
         if self.kind == "ran" and not (_is_date(self.date) and self.machine):
             raise CatalogError("state ran needs the `date` of the run (YYYY-MM-DD) and the `machine`")
         if self.kind == "others" and not self.link.startswith("https://"):

@@ -18,14 +18,13 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from images.catalog.variant import Variant
+from images.catalog.variant import State, Variant
 from images.context.staging import Staging
 from images.errors import ImageError
 from images.host.paths import VERL_COMMITS
 from images.host.process import run
 
 REPOSITORY = "https://github.com/verl-project/verl.git"
-INSIDE = "/opt/verl"
 VERSION = "verl/version/version"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 FETCH_TIMEOUT_S = 600.0
@@ -93,9 +92,15 @@ def from_flags(
 
 
 def with_source(variant: Variant, source: Source) -> Variant:
-    """Return the variant with this verl in place of the release; all else stays as in the catalog."""
-    installs = {**variant.installs, "verl": source.version}
-    return replace(variant, installs=installs, source=source.label, instead_of=variant.installs["verl"])
+    """Return the variant with this verl in place of the release, whose evidence does not hold for it.
+
+    All else stays as in the catalog.
+    """
+    installs, release = {**variant.installs, "verl": source.version}, variant.installs["verl"]
+    state = State(
+        "reasoned", f"it has verl {source.version} ({source.label}), and the catalog's state is for {release}"
+    )
+    return replace(variant, installs=installs, source=source.label, instead_of=release, state=state)
 
 
 def stage(source: Source, staging: Staging, name: str) -> None:

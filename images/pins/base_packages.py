@@ -148,11 +148,11 @@ def update(folder: Path = BASES) -> Iterator[Path]:
 
 
 def write(base: Base, named: Mapping[str, Base], folder: Path = BASES) -> Path:
-    """Carry out the steps of a description with the versions of its date, and write the packages that they leave."""
+    """Carry out the steps of a description, each with the versions of its base's date; write the packages they leave."""
     versions: dict[str, str] = {}
     pinned: set[str] = set()
-    for step in _steps(base, named):
-        _carry_out(step, base, versions, pinned)
+    for owner, step in _steps(base, named):
+        _carry_out(step, owner, versions, pinned)
     for name, label in base.labels.items():
         versions[name] += label
     lines = [f"{name}=={version}{'' if name in pinned else f'  {DATED}'}" for name, version in sorted(versions.items())]
@@ -161,10 +161,11 @@ def write(base: Base, named: Mapping[str, Base], folder: Path = BASES) -> Path:
     return path
 
 
-def _steps(base: Base, named: Mapping[str, Base]) -> Iterator[Step]:
+def _steps(base: Base, named: Mapping[str, Base]) -> Iterator[tuple[Base, Step]]:
+    """Yield the steps with their base: one below was built on its own date."""
     if base.below:
         yield from _steps(named[base.below], named)
-    yield from base.steps
+    yield from ((base, step) for step in base.steps)
 
 
 def _carry_out(step: Step, base: Base, versions: dict[str, str], pinned: set[str]) -> None:

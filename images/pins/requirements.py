@@ -39,6 +39,8 @@ OUTSIDE_INDEX = BASES / "outside_index.toml"
 TIMEOUT_S = 60
 ZIP_DIRECTORY_BYTES = 4 << 20
 ZIP_HEADER_BYTES = 1 << 16
+METADATA_BYTES = 4 << 20
+ANSWER_BYTES = ZIP_DIRECTORY_BYTES + METADATA_BYTES
 DOWNLOADS = 16
 Environment = tuple[str, str, Sequence[str]]  # Python, platform, and the `name==version` of one environment
 
@@ -173,24 +175,45 @@ def _session() -> Session:
 
 def _metadata(url: str) -> str:
     """Fetch METADATA: the file beside the wheel (PEP 658), else out of the wheel by range requests."""
-    if (beside := _session().get(f"{url}.metadata", timeout=TIMEOUT_S)).ok:
-        return beside.text
-    size = int(_session().head(url, timeout=TIMEOUT_S).headers["Content-Length"])
+    if beside := _bytes(f"{url}.metadata", allowed=(404,)):
+        return beside.decode("utf-8")
+    answer = _session().head(url, timeout=TIMEOUT_S)
+    size = int(answer.headers.get("Content-Length", 0)) if answer.ok else 0
     # A file with holes: zipfile reads the directory at the end, then the one member, which are fetched alone.
     with tempfile.TemporaryFile() as file:
 
         def fetch(start: int, stop: int) -> None:
-            answer = _session().get(url, headers={"Range": f"bytes={start}-{stop}"}, timeout=TIMEOUT_S)
-            answer.raise_for_status()
+            content = _bytes(url, {"Range": f"bytes={start}-{stop}"}, expected=206)
             file.seek(start)
-            file.write(answer.content)
+            file.write(content)
 
         fetch(max(0, size - ZIP_DIRECTORY_BYTES), size - 1)
-        with zipfile.ZipFile(file) as wheel:
-            member = next(each for each in wheel.infolist() if each.filename.endswith(".dist-info/METADATA"))
-            stop = member.header_offset + member.compress_size + ZIP_HEADER_BYTES
-            fetch(member.header_offset, min(stop, size) - 1)
-            return wheel.read(member).decode("utf-8")
+        try:
+            with zipfile.ZipFile(file) as wheel:
+                member = next(each for each in wheel.infolist() if each.filename.endswith(".dist-info/METADATA"))
+                stop = member.header_offset + member.compress_size + ZIP_HEADER_BYTES
+                fetch(member.header_offset, min(stop, size) - 1)
+                with wheel.open(member) as content:
+                    return content.read(METADATA_BYTES).decode("utf-8")
+        except (zipfile.BadZipFile, StopIteration) as error:
+            raise ImageError(f"{url} is no wheel with METADATA: {error}") from error
+
+
+def _bytes(
+    url: str, headers: Mapping[str, str] | None = None, expected: int = 200, allowed: Sequence[int] = ()
+) -> bytes:
+    """Fetch at most ANSWER_BYTES; nothing for a status that is ``allowed``, ImageError for any other one."""
+    with _session().get(url, headers=headers, timeout=TIMEOUT_S, stream=True) as answer:
+        if answer.status_code in allowed:
+            return b""
+        if answer.status_code != expected:
+            raise ImageError(f"{url}: the index answered {answer.status_code}, expected {expected}")
+        content = bytearray()
+        for chunk in answer.iter_content(1 << 16):
+            content += chunk
+            if len(content) > ANSWER_BYTES:
+                raise ImageError(f"{url}: the index sends more than {ANSWER_BYTES} bytes")
+        return bytes(content)
 
 
 def _counts(line: str) -> bool:

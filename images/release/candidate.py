@@ -14,9 +14,10 @@ from typing import Any
 from images.builds.build import BuildRequest, build
 from images.builds.site import Site
 from images.catalog.variant import Variant
-from images.context import render
+from images.context import context, inputs
 from images.engine.daemon import local
 from images.errors import CommandFailed, NotTrusted, ReleaseFailed
+from images.host.locking import exclusive
 from images.host.paths import ROOT
 from images.host.process import run
 from images.provenance import attest, signing, slsa, verify
@@ -29,12 +30,14 @@ from images.release.release import Release
 from images.report.record import BASE
 
 SMOKE_TESTS = ROOT / "tests" / "image" / "inherited"
+SHOWN = 3  # files that a message names
 
 
 def find(release: Release, variant: Variant) -> str:
     """Return the digest of a variant's candidate, or an empty string if the registry has none.
 
-    Raise NotTrusted if the candidate is not complete, not signed by the release's key, or of another variant.
+    Raise NotTrusted if the candidate is not complete, not signed by the release's key, or built from other files than
+    this checkout's. A signature has no age: the registry could serve an older version's image under this tag.
     """
     with Repository(release.repository(variant)) as repository:
         if repository.manifest(release.candidate_tag(variant)) is None:
@@ -42,14 +45,22 @@ def find(release: Release, variant: Variant) -> str:
         subject = referrers.find_image(repository, release.candidate_tag(variant))
         contents = {kind: referrers.fetch(repository, subject, kind) for kind in (SBOM, PROVENANCE)}
         signing.check(repository, subject, release.public_key, contents)
-    _, predicate = slsa.read(contents[PROVENANCE])
-    made_from = predicate["buildDefinition"].get("internalParameters", {}).get("template")
-    if made_from != render.revision(variant):
+    definition = slsa.read(contents[PROVENANCE])[1]["buildDefinition"]
+    used = {each.get("name"): each.get("digest", {}).get("sha256") for each in definition["resolvedDependencies"]}
+    own = context_files(variant, definition["externalParameters"]["base"])
+    if others := sorted(name for name, digest in own.items() if used.get(name) != digest):
         raise NotTrusted(
-            f"{release.repository(variant)}@{subject.digest} was built from template {made_from}, and {variant.name} "
-            f"has {render.revision(variant)}"
+            f"{release.repository(variant)}@{subject.digest} was built from other files than {variant.name} has in "
+            f"this checkout, among them {', '.join(others[:SHOWN])}"
         )
     return subject.digest
+
+
+def context_files(variant: Variant, base: str) -> dict[str, str]:
+    """Return the sha256 of each file that this checkout has for a build of a variant on ``base``, except downloads."""
+    with exclusive(variant.name):
+        staged = context.stage(variant, base, {})
+    return inputs.files({name: entry for name, entry in staged.entries.items() if entry})
 
 
 def make(release: Release, variant: Variant, names: Sequence[str], site: Site) -> str:

@@ -21,7 +21,7 @@ from images.release import candidate, notes
 from images.release.notes import Published
 from images.release.release import Release
 
-FINAL = re.compile(r"-v(\d+(?:\.\d+)*)$")  # version in the tag of an image of a release that is no pre-release
+FINAL = re.compile(r"-v([0-9]+(?:\.[0-9]+)*)$")  # version in the tag of an image of a release that is no pre-release
 ALL = "all"
 
 PrintLine = Callable[[str], None]

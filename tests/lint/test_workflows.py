@@ -104,6 +104,18 @@ def calls(tmp_path: Path) -> list[list[str]]:
     return [call.splitlines() for call in log.read_text().split("--\n") if call]
 
 
+@pytest.mark.parametrize(("tag", "flag"), [("v1.2.0", "false"), ("v1.2.0rc1", "true"), ("v1.2.0b2", "true")])
+def test_github_marks_only_a_pre_release_as_one(tag: str, flag: str, tmp_path: Path) -> None:
+    log, gh = tmp_path / "log", tmp_path / "gh"
+    gh.write_text(FAKE)
+    gh.chmod(0o755)
+    (step,) = (script for name, script in STEPS if name.startswith("release-text"))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log), "TAG": tag}
+    subprocess.run(["bash", "-e", "-c", step], env=environment, check=True)
+
+    assert f"--prerelease={flag}" in log.read_text().splitlines()
+
+
 def check_key_file(path: Path) -> None:
     assert path.read_text() == f"{SECRETS['RELEASE_KEY']}\n"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -25,7 +25,7 @@ def base(tmp_path: Path) -> Path:
         "apt-cache": "case $2 in python3=3.11.2-1 | tini=1:0.19.0-1) ;; *) exit 100 ;; esac",
         "apt-get": f'echo "$*" >> {tmp_path}/calls\n'
         f'[ "$1" != update ] || [ -z "$APT_CONFIG" ] || cat "$APT_CONFIG" "${{APT_CONFIG%/*}}/sources" '
-        f"> {tmp_path}/asked\n"
+        f"> {tmp_path}/queried\n"
         f'[ "$1" != update ] || [ ! -e {tmp_path}/dead ] || exit 100\n'
         f'case "$*" in *--download-only*) echo "a package" | tee {tmp_path}/python3_3.11.2-1_amd64.deb '
         f"> {tmp_path}/tini_1%3a0.19.0-1_amd64.deb ;; esac",
@@ -116,11 +116,11 @@ def sources(base: Path, suites: str = "bookworm main;bookworm-updates main") -> 
     return {**given, "OS_RELEASE": str(base / "os-release"), "SITE_SOURCES": str(base / "none")}
 
 
-def test_only_the_sources_of_the_pins_are_asked(base: Path) -> None:
+def test_only_the_sources_of_the_pins_are_queried(base: Path) -> None:
     done = run(base, "tini", **sources(base))
 
     assert done.returncode == 0, done.stderr
-    configuration, *lines = (base / "asked").read_text().split('SourceParts "-";\n')
+    configuration, *lines = (base / "queried").read_text().split('SourceParts "-";\n')
     assert 'Acquire::Retries "3";' in configuration
     assert 'Dir::Etc::SourceList "' in configuration
     assert lines == [
@@ -133,14 +133,14 @@ def test_a_sites_sources_are_not_replaced(base: Path) -> None:
 
     run(base, "tini", **{**given, "SITE_SOURCES": given["APT_CONFIG"]})
 
-    assert (base / "asked").read_text() == 'Acquire::Retries "3";\nthe site\'s\n'
+    assert (base / "queried").read_text() == 'Acquire::Retries "3";\nthe site\'s\n'
 
 
 def test_a_base_of_another_distribution_keeps_its_sources(base: Path) -> None:
     done = run(base, "tini", **sources(base, "noble main universe"))
 
-    assert "this base is bookworm, not noble: its own sources are asked" in done.stdout
-    assert (base / "asked").read_text().endswith("the site's\n")
+    assert "this base is bookworm, not noble: its own sources are queried" in done.stdout
+    assert (base / "queried").read_text().endswith("the site's\n")
 
 
 def test_a_dead_source_ends_no_installation(base: Path) -> None:

@@ -31,6 +31,7 @@ from verl_node.inputs import hub
 from verl_node.inputs.model import DEMO
 from verl_node.reporting.masking import masked
 from verl_node.settings.identity import installed
+from verl_node.settings.parsing import image_overrides
 from verl_node.training import attention, recipe, releases
 
 _NICE = 10  # forming the cluster meanwhile needs the CPUs
@@ -71,6 +72,7 @@ def _training(options: argparse.Namespace) -> recipe.Training:
     return recipe.make_training(
         recipe.load(options.recipe),
         options.arguments,
+        image_overrides=image_overrides(os.environ),
         verl_version=options.verl,
         nodes=options.nodes,
         gpus_per_node=options.gpus_per_node,

@@ -82,3 +82,8 @@ def token(file: str) -> bytes:
     if not content:
         raise BadSettings(f"The token file {file} is empty.", fix="Let slurm/launch.sh make the token of the job.")
     return content
+
+
+def image_overrides(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the settings of verl that the image needs (docs/flow.md, "In the image")."""
+    return tuple(environ.get("VERLJOB_IMAGE_OVERRIDES", "").split())

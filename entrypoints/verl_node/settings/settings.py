@@ -100,7 +100,7 @@ class Settings:
             shared_folders=environ.get("VERLJOB_SHARED_FOLDERS", "") == "1",
             recipe=environ.get("VERLJOB_RECIPE", "") or "cluster",
             overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").split("\n") if line.strip()),
-            image_overrides=tuple(environ.get("VERLJOB_IMAGE_OVERRIDES", "").split()),
+            image_overrides=parsing.image_overrides(environ),
             attempt=number(environ, "VERLJOB_ATTEMPT", 1),
             memory_bytes=number(environ, "VERLJOB_MEMORY_BYTES", 0) or None,
             home=home,

@@ -7,7 +7,8 @@ except for the critic, which verl_node.training.critic_attention loads.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Iterable
+from importlib import metadata
 
 from verl_node.settings.overrides import Override
 
@@ -21,17 +22,27 @@ NOTE = (
 
 
 def flash_attn_installed() -> bool:
-    """Whether this Python has flash-attn; it is not imported, which would need a GPU's driver."""
-    return find_spec("flash_attn") is not None
+    """Whether this Python has flash-attn 2; it is not imported, which would need a GPU's driver.
+
+    The module's name does not decide: flash-attn-4, which SGLang's images have, is a part of the module flash_attn.
+    """
+    try:
+        metadata.distribution("flash-attn")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
-def overrides_without_flash_attn(series: str) -> list[Override]:
-    """Return the overrides for actor, reference and critic; none for a release with flash_attention_2 hard-coded."""
+def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list[Override]:
+    """Return the overrides for the models whose paths these keys set.
+
+    None for a release with flash_attention_2 hard-coded, nor for a trainer whose configuration has no such model.
+    """
     if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
         return []
     return [
         override
-        for model in ("actor_rollout_ref.model", "critic.model")
+        for model in (key.removesuffix(".path") for key in model_keys)
         for override in (
             Override("", f"{model}.use_remove_padding", "False"),
             Override("+", f"{model}.override_config.attn_implementation", "sdpa"),

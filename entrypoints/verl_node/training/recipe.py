@@ -124,9 +124,8 @@ def make_training(
     logger = derived_overrides.logger(
         requested or from_recipe.get(derived_overrides.LOGGER_KEY), file_log=release.file_logger, without=without
     )
-    of_environment = (
-        [] if flash_attn or not recipe.accelerator else list(attention.overrides_without_flash_attn(release.series))
-    )
+    without_flash_attn = recipe.accelerator and not flash_attn
+    of_environment = attention.overrides_without_flash_attn(release.series, chosen) if without_flash_attn else []
     layers = (from_recipe.values(), of_environment, from_image.values(), from_job, given.values())
     merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)

@@ -23,7 +23,7 @@ from tests.support.images import described_base
 
 FILES = Path(__file__).parent
 VARIANTS = ("rocm6.2", "cu130")
-# What `ray --version`, pip and the builds import is real: from the lock, or from the stand-in's Dockerfile.
+# Real packages, from the lock or the stand-in's Dockerfile: `ray --version`, pip and the builds import them.
 REAL = {
     "ray", "click", "filelock", "jsonschema", "jsonschema-specifications", "msgpack", "packaging", "protobuf", "pyyaml",
     "requests", "attrs", "referencing", "rpds-py", "typing-extensions", "charset-normalizer", "idna", "urllib3",

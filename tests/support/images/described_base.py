@@ -70,7 +70,7 @@ class DescribedBase:
         return self.site / f"{each.name.replace('-', '_')}-{each.version}.dist-info"
 
     def _light(self, each: Distribution) -> SimpleNamespace:
-        """What the guard reads of every distribution, without parsing the METADATA of hundreds again."""
+        """Return the parts of a distribution that the guard reads, without parsing the METADATA of hundreds again."""
         return SimpleNamespace(
             metadata={"Name": each.name}, version=each.version, locate_file=lambda path: self.site / path
         )

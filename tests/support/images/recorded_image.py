@@ -35,12 +35,15 @@ def built(name: str, folder: Path) -> Iterator[Image]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "STAGED", folder)
         staged = context.stage(variant, reference, {})
-    (staged.folder / "Dockerfile").write_text(DOCKERFILE)
+    dockerfile = folder / "small.Dockerfile"  # beside the context, whose files the record has
+    dockerfile.write_text(DOCKERFILE)
     for path in ("a/stays-1", "a/gone-1", "anew/old-1"):
         metadata = staged.folder / f"site/{path}.dist-info/METADATA"
         metadata.parent.mkdir(parents=True)
         metadata.write_text(f"Name: {path[path.index('/') + 1 : -2]}\nVersion: 1\n")
-    argv = engine.build_argv(["--tag", name, "--build-arg", f"BASE={reference}", str(staged.folder)])
+    argv = engine.build_argv(
+        ["--tag", name, "--file", str(dockerfile), "--build-arg", f"BASE={reference}", str(staged.folder)]
+    )
     run(argv, engine.environment)
     image, below = daemon().images.get(name), get(reference)
     versions, entries = inputs.docker_versions(engine), dict.fromkeys(staged.entries)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 import training_import
 
 from images.context.render import TEMPLATES
+from images.host.paths import STEPS
 
 SITE = "/opt/base/lib/site-packages"
 BASE = {"torch": "2.5.0+rocm6.2", "numpy": "1.26.4", "pip": "24.0"}
@@ -160,7 +162,7 @@ def test_pip_check_runs_again_only_after_a_change(guard: ModuleType, monkeypatch
 
     def run(*_: object, **__: object) -> SimpleNamespace:
         calls.append("")
-        return SimpleNamespace(stdout="a 1.0 requires b, which is not installed.\nsomething else\n")
+        return SimpleNamespace(returncode=1, stdout="a 1.0 requires b, which is not installed.\nsomething else\n")
 
     packages = {"a": {"version": "1.0", "location": SITE}}
     monkeypatch.setattr(guard, "installed", lambda: packages)
@@ -172,6 +174,15 @@ def test_pip_check_runs_again_only_after_a_change(guard: ModuleType, monkeypatch
     packages["b"] = {"version": "2.0", "location": SITE}
     guard.conflicts()
     assert len(calls) == 2
+
+
+def test_pip_check_that_fails_itself_ends_the_build(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = SimpleNamespace(returncode=2, stdout="", stderr="ERROR: Exception:\nInvalidVersion: '1.0-dirty'\n")
+    monkeypatch.setattr(guard, "installed", dict)
+    monkeypatch.setattr(guard.subprocess, "run", lambda *_, **__: failed)
+
+    with pytest.raises(SystemExit, match=r"pip check exited with 2: (?s:.*)InvalidVersion"):
+        guard.conflicts()
 
 
 def test_protected_package_never_changes_and_nothing_is_installed_twice(
@@ -339,9 +350,10 @@ def test_import_that_a_stand_in_does_not_have_is_reported_as_untried(
 
 
 @pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Write modules by name, and forget them after the test."""
     monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
 
     def write(**sources: str) -> None:
         for name, source in sources.items():
@@ -354,7 +366,10 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
                 monkeypatch.delitem(sys.modules, loaded)
         importlib.invalidate_caches()
 
-    return write
+    yield write
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(
@@ -440,3 +455,12 @@ def test_stand_in_is_asked_for_neither(
 
     assert "NOT TRIED: import verl.workers.fsdp_workers" in capsys.readouterr().out
     assert "NOT TRIED: vLLM's sleep mode" in next(training_import.rocm_facts())
+
+
+@pytest.mark.parametrize("step", [name for name in STEPS if name.endswith(".py")])
+def test_a_step_of_a_build_runs_on_python_3_8(step: str) -> None:
+    tree = ast.parse((TEMPLATES / step).read_text(encoding="utf-8"), feature_version=(3, 8))
+
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert [ast.unparse(each) for each in called if isinstance(each, ast.Subscript)] == []  # list[str]() is of 3.9
+    assert "from __future__ import annotations" in ast.unparse(tree)

@@ -61,6 +61,7 @@ def test_the_described_base_has_the_versions_that_the_catalog_says(name: str) ->
         package: version for package, version in variant.has.items() if not found[package].startswith(version)
     } == {}
     assert BASES[variant.base].python == variant.python
+    assert BASES[variant.base].glibc == locks.GLIBC[variant.apt_suites[0].split()[0]]
 
 
 def test_vllm_0_6_3_without_its_lm_format_enforcer_fails_on_rocm6_2(tmp_path: Path) -> None:

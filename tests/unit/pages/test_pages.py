@@ -17,5 +17,5 @@ def test_page_matches_its_source(module: ModuleType) -> None:
 
 
 def test_a_page_without_markers_is_reported() -> None:
-    with pytest.raises(ValueError, match="no markers for rules: add a line <!-- rules: begin -->"):
+    with pytest.raises(ValueError, match="add a line <!-- rules: begin --> and, below it, <!-- rules: end -->"):
         fill("# Page\n<!-- rules: begin -->\n", "rules", "text\n")

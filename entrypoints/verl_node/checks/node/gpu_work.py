@@ -72,7 +72,12 @@ def gpus_are_counted_alike(settings: Settings, gpus: int) -> Result:
         driver = len(gpu_checks.job_gpus(settings, gpus))
     except status.NoAnswer:
         return IDLE  # driver_answers reports it
-    counts = {who: _run_json(["verl_node.gpu.count", who, settings.platform, str(gpus)]) for who in ("ray", "torch")}
+    argvs = {who: ["verl_node.gpu.count", who, settings.platform, str(gpus)] for who in ("ray", "torch")}
+    counts = {who: _run_json(argv, (LIMIT_S - 5) / 2) for who, argv in argvs.items()}
+    for who, count in counts.items():
+        if isinstance(count, str):
+            fix = f"Run python3 -m {' '.join(argvs[who])} manually in a container of this image."
+            return Result("fail", f"{who} could not count the GPUs. {count}", fix, f"{driver}, as the driver lists")
     seen = f"The driver lists {driver} GPUs, Ray counts {counts['ray']}, torch sees {counts['torch']}."
     if counts["ray"] == counts["torch"] == driver:
         return Result("ok", seen)
@@ -168,13 +173,12 @@ def nvlink_gbps(topology: str, model: str) -> float | None:
 
 def _benchmark(operation: str) -> dict[str, Any] | str:
     """Return the figures of verl_node.gpu.benchmark, or the reason for its failure."""
-    figures: dict[str, Any] | str = _run_json(["verl_node.gpu.benchmark", operation])
+    figures: dict[str, Any] | str = _run_json(["verl_node.gpu.benchmark", operation], LIMIT_S - 5)
     return figures
 
 
-def _run_json(module_argv: Sequence[str]) -> Any:
+def _run_json(module_argv: Sequence[str], limit_s: float) -> Any:
     """Return the JSON that a module prints last, or the reason for its failure, a text."""
-    limit_s = LIMIT_S - 5
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         code = child.run(module_argv, limit_s=limit_s, stdout=stdout, stderr=stderr)
         output, errors = (_lines(file) for file in (stdout, stderr))

@@ -131,7 +131,8 @@ def test_name_of_a_variant_has_what_differs_from_the_first_of_its_family() -> No
 
 def test_family_overrides_release_and_kind() -> None:
     assert CATALOG.variants["cu12-vllm0.17"].installs["ray"] == "2.54.1"
-    assert CATALOG.variants["cu12-vllm0.8"].installs["ray"] == "2.46.0"
+    assert CATALOG.variants["rocm7.0.2-amd"].installs["ray"] == "2.55.1"
+    assert CATALOG.variants["cu13-vllm0.20"].installs["ray"] == "2.54.1"
     assert CATALOG.variants["cu12-vllm0.11"].installs["ray"] == "2.52.1"
     assert CATALOG.variants["rocm6.2"].python == "3.9"
 
@@ -152,6 +153,8 @@ def test_machine_overrides_the_family_and_its_state_is_not_merged() -> None:
         ({"kind": "others", "what": "verl's CI trains in it"}, "needs a `link`"),
         ({"kind": "others", "what": "verl's CI trains in it", "link": "docs/images.md"}, "needs a `link`"),
         ({"kind": "reasoned", "what": ""}, "needs `what`, a sentence"),
+        ({"kind": "reasoned", "what": 'the "same" torch and vLLM'}, "is a label of a Dockerfile"),
+        ({"kind": "reasoned", "what": "the same torch and vLLM as $BASE"}, "is a label of a Dockerfile"),
     ],
 )
 def test_a_state_without_its_evidence_is_refused(state: dict[str, str], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,13 @@ def test_recipes_say_which_override_another_engine_needs_and_why_they_do_not_run
     assert docs_tables.recipes(refused).startswith("no: verl 0.9.1 needs Python")
 
 
+def test_a_pipe_of_a_source_makes_no_column() -> None:
+    lines = docs_tables.bases(CATALOG).splitlines()
+
+    assert any(r"`list \| None`" in line for line in lines)
+    assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {6}
+
+
 def test_bases_show_what_pins_them() -> None:
     unpinned = replace(CATALOG.variants["cu130"], base_digest="")
 
@@ -75,5 +83,5 @@ def test_page_without_markers_fails(tmp_path: Path) -> None:
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     (tmp_path / "README.md").write_text(text.replace("<!-- end of commands -->", ""), encoding="utf-8")
 
-    with pytest.raises(CatalogError, match="has no markers for its commands"):
+    with pytest.raises(CatalogError, match=r"README.md: no place for a generated part: add a line <!-- commands: "):
         docs_tables.write(CATALOG, tmp_path)

@@ -161,6 +161,11 @@ def test_an_image_of_a_checkout_has_another_tag_and_is_never_latest(checkout: Pa
 
     assert CATALOG.names(variant) == ["verl.cpu:0.10.0.dev0-cpu-local"]
     assert variant.pins["verl"] == "0.10.0.dev0"
+    of_release = CPU.installs["verl"]
+    assert CPU.state.kind == "ran"
+    assert (
+        str(variant.state) == f"reasoned: it has verl 0.10.0.dev0 (local), and the catalog's state is for {of_release}"
+    )
 
 
 def test_a_checkout_that_cannot_run_on_the_base_is_refused(checkout: Path) -> None:

@@ -49,6 +49,16 @@ def test_steps_are_resolved_for_the_bases_python_and_date(uv: Path) -> None:
     assert "--exclude-newer 2026-01-01" in argv
 
 
+def test_steps_of_the_base_below_are_resolved_for_its_own_date(uv: Path) -> None:
+    below = replace(BASE, name="below", date="2025-06-01", steps=[Step(pip=["six"])])
+    base = replace(BASE, steps=[Step(pip=["numpy"])], below="below")
+
+    base_packages.write(base, {"b": base, "below": below}, uv)
+
+    dates = [line.split("--exclude-newer ")[1].split()[0] for line in (uv / "argv").read_text().splitlines()]
+    assert dates == ["2025-06-01", "2026-01-01"]
+
+
 def test_a_later_step_removes_and_replaces_packages(uv: Path) -> None:
     steps = [Step(pip=["six==1.16", "verl==1"]), Step(removes=["verl"]), Step(no_deps=["six==1.17"])]
 

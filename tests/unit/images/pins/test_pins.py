@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from images.catalog import verl_releases
 from images.catalog.catalog import Catalog, PinnedBase, read_bases
@@ -16,6 +17,7 @@ from images.catalog.variant import Variant
 from images.errors import ImageError, NotPinned, RegistryFailed
 from images.pins import apt, base_packages, locks, pins, requirements, torch_wheels, verl_python
 from tests.support.images.fake_registry import FakeRegistry
+from tests.support.paths import CHECKOUT
 
 CATALOG = Catalog.read()
 CPU, ROCM = CATALOG.variants["cpu"], CATALOG.variants["rocm6.2"]
@@ -92,6 +94,20 @@ def test_build_tool_without_a_hash_fails(monkeypatch: pytest.MonkeyPatch, two_lo
 def test_packages_of_debian_bases_are_pinned_for_every_machine() -> None:
     for variant in CATALOG.variants.values():
         assert apt.covers(variant) == (variant.platform == "cpu" or variant.from_wheels)
+
+
+def test_the_security_page_counts_images_without_pins() -> None:
+    variants = list(CATALOG.variants.values())
+    by_tag = sum(not each.base_digest for each in variants)
+    unpinned = sum(not apt.text(each) for each in variants)
+
+    text = " ".join((CHECKOUT / "docs/security.md").read_text(encoding="utf-8").split())
+    assert (
+        f"{by_tag} of {len(variants)} images are built on a base by tag, {unpinned} on apt packages without pins"
+        in text
+    )
+    without_token = [each for each in variants if Version(each.installs["ray"]) < Version("2.52")]
+    assert f"{len(without_token)} of the {len(variants)} images in [tags.md]" in text
 
 
 def test_digest_and_compression_of_a_base_are_read_from_its_registry(server: FakeRegistry, tmp_path: Path) -> None:

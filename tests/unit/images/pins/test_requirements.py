@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,20 +45,38 @@ def test_package_without_known_requirements_names_the_command() -> None:
 
 
 class Index:
-    """Answers of a package index: METADATA beside a wheel or not, and ranges of the wheel."""
+    """Answers of a package index: METADATA beside a wheel or not, and ranges of the wheel unless it ignores them."""
 
-    def __init__(self, wheel: bytes, beside: str) -> None:
-        self.wheel, self.beside, self.ranges = wheel, beside, list[str]()
+    def __init__(self, wheel: bytes, beside: str = "", *, has_ranges: bool = True) -> None:
+        self.wheel, self.beside, self.has_ranges, self.ranges = wheel, beside, has_ranges, list[str]()
 
-    def get(self, url: str, headers: dict[str, str] | None = None, timeout: int = 0) -> SimpleNamespace:
+    def get(self, url: str, headers: dict[str, str] | None = None, **_: object) -> Answer:
         if url.endswith(".metadata"):
-            return SimpleNamespace(ok=bool(self.beside), text=self.beside)
+            return Answer(200 if self.beside else 404, self.beside.encode())
+        if not self.has_ranges:
+            return Answer(200, self.wheel)
         start, stop = (headers or {})["Range"].removeprefix("bytes=").split("-")
         self.ranges.append(f"{start}-{stop}")
-        return SimpleNamespace(content=self.wheel[int(start) : int(stop) + 1], raise_for_status=lambda: None)
+        return Answer(206, self.wheel[int(start) : int(stop) + 1])
 
     def head(self, url: str, timeout: int = 0) -> SimpleNamespace:
-        return SimpleNamespace(headers={"Content-Length": str(len(self.wheel))})
+        return SimpleNamespace(ok=True, headers={"Content-Length": str(len(self.wheel))})
+
+
+class Answer:
+    """An answer of requests that is read as a stream."""
+
+    def __init__(self, status_code: int, content: bytes) -> None:
+        self.status_code, self.content = status_code, content
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def iter_content(self, size: int) -> Iterator[bytes]:
+        return (self.content[start : start + size] for start in range(0, len(self.content), size))
 
 
 @pytest.mark.parametrize("beside", [METADATA, ""])
@@ -79,15 +98,32 @@ def test_metadata_is_read_beside_the_wheel_else_by_ranges_of_it(
     assert len(index.ranges) == (0 if beside else 2)
 
 
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (Index(b"PK" * 100, has_ranges=False), "answered 200, expected 206"),
+        (Index(b"no zip file" * 100), "is no wheel with METADATA"),
+        (Index(b"", "M" * (requirements.ANSWER_BYTES + 1)), "sends more than"),
+    ],
+)
+def test_an_index_that_sends_something_else_is_named_and_not_read_whole(
+    monkeypatch: pytest.MonkeyPatch, index: Index, message: str
+) -> None:
+    monkeypatch.setattr(requirements, "_session", lambda: index)
+
+    with pytest.raises(ImageError, match=rf"a-1-py3-none-any\.whl.* {message}"):
+        requirements._metadata("https://i.example/a-1-py3-none-any.whl")
+
+
 def test_only_what_is_not_stored_is_fetched_and_the_rest_is_removed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "requirements.json"
     path.write_text(json.dumps({"a==1": ["b"], "old==1": []}))
-    asked: list[str] = []
+    queried: list[str] = []
 
     def answer(target: tuple[str, str], pins: list[str], **_: object) -> list[dict[str, str]]:
-        asked.extend(pins)
+        queried.extend(pins)
         return [{"name": "C.d", "version": "2"}]
 
     monkeypatch.setattr(resolver, "packages", answer)
@@ -95,5 +131,5 @@ def test_only_what_is_not_stored_is_fetched_and_the_rest_is_removed(
 
     requirements.update([("3.12", "x86_64-manylinux_2_36", ["a==1", "c-d==2"])], path)
 
-    assert asked == ["c-d==2"]
+    assert queried == ["c-d==2"]
     assert json.loads(path.read_text()) == {"a==1": ["b"], "c-d==2": None}

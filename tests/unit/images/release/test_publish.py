@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,11 @@ import pytest
 from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.catalog.variant import Variant
-from images.context import render
+from images.context import context
 from images.engine.client import Engine
 from images.errors import ImageError, NotTrusted, RegistryFailed, ReleaseFailed, TagTaken, UnknownVariant
 from images.host.process import run
+from images.pins import locks
 from images.provenance import attest, slsa
 from images.registry import client, push, referrers
 from images.registry.client import DOCKER_MANIFEST, Repository
@@ -32,6 +34,7 @@ from images.release.release import Release
 from images.report.record import BASE, BUILD_TYPE
 from tests.support.images import fake_registry
 from tests.support.images.fake_registry import PAIR, FakeRegistry
+from tests.support.paths import ENTRYPOINTS
 
 CATALOG = Catalog.read()
 CPU, VLLM = CATALOG.variants["cpu"], CATALOG.variants["cpu-vllm"]
@@ -80,12 +83,13 @@ class FakeEngine:
             "digest": {"sha256": "d" * 64},
             "annotations": {"id": f"sha256:{'e' * 64}"},
         }
+        own = candidate.context_files(variant, "debian:12")
+        files = [{"name": name, "digest": {"sha256": digest}} for name, digest in own.items()]
         predicate = {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"variant": variant.name},
-                "internalParameters": {"template": render.revision(variant)},
-                "resolvedDependencies": [base],
+                "externalParameters": {"variant": variant.name, "base": "debian:12"},
+                "resolvedDependencies": [base, *files],
             },
             "runDetails": {"builder": {"id": "urn:x"}},
         }
@@ -125,6 +129,7 @@ def engine(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(attest, "statements", fake.statements)
     monkeypatch.setattr(attest, "_write_files", lambda *_: [])
     monkeypatch.setattr(publish, "architecture", lambda: "amd64")
+    monkeypatch.setattr(context, "STAGED", tmp_path / "staged")
     return fake
 
 
@@ -283,7 +288,28 @@ def test_candidate_of_another_variant_is_not_used(release: Release, server: Fake
     digest = candidate.make(release, VLLM, ["verl.cpu:1"], Site())
     server.manifests[release.candidate_tag(CPU)] = server.manifests[digest]
 
-    with pytest.raises(NotTrusted, match="was built from template"):
+    with pytest.raises(NotTrusted, match="from other files than cpu has in this checkout, among them Dockerfile"):
+        candidate.find(release, CPU)
+
+
+@pytest.mark.parametrize(("changed", "file"), [("toolkit", "toolkit/entrypoint.sh"), ("lock", "lock.txt")])
+def test_candidate_of_an_older_toolkit_or_lock_is_not_used_though_this_key_signed_it(
+    release: Release, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str, file: str
+) -> None:
+    with monkeypatch.context() as patch:
+        if changed == "toolkit":
+            older = tmp_path / "entrypoints"
+            shutil.copytree(ENTRYPOINTS, older)
+            (older / "entrypoint.sh").write_text("#!/bin/bash\n")
+            patch.setattr(context, "ENTRYPOINTS", older)
+        else:
+            older = tmp_path / "lock.txt"
+            older.write_text(locks.path(CPU).read_text().replace("aiohttp==3", "aiohttp==2"))
+            patch.setattr(locks, "path", lambda _: older)
+        candidate.make(release, CPU, ["verl.cpu:1"], Site())
+        assert candidate.find(release, CPU)
+
+    with pytest.raises(NotTrusted, match=f"among them .*{file}"):
         candidate.find(release, CPU)
 
 

@@ -172,6 +172,29 @@ def test_different_numbers_of_gpus_fail_with_their_fix(
     assert found.seen == f"The driver lists 2 GPUs, Ray counts {counts['ray']}, torch sees {counts['torch']}."
 
 
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        (
+            "echo 'ImportError: no amdsmi' >&2; exit 1",
+            "torch could not count the GPUs. It exited with 1: ImportError: no",
+        ),
+        ("exec sleep 60", "torch could not count the GPUs. It took longer than 1 s."),
+    ],
+)
+def test_count_that_fails_is_reported_with_its_command(
+    script: str, seen: str, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "job_gpus", lambda *_: [object(), object()])
+    monkeypatch.setattr(gpu_work, "LIMIT_S", 7.0)
+    write_script(python, f'case "$3" in ray) echo 2 ;; torch) {script} ;; esac')
+
+    found = gpu_work.gpus_are_counted_alike(CUDA, 2)
+
+    assert (found.severity, found.seen.startswith(seen)) == ("fail", True)
+    assert "python3 -m verl_node.gpu.count torch cuda 2" in found.fix
+
+
 def test_equal_numbers_of_gpus_pass(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "job_gpus", lambda *_: [object(), object()])
     write_script(python, "echo a warning; echo 2")

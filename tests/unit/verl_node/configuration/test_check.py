@@ -181,7 +181,11 @@ def test_gpu_memory_is_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("recipe", ["gsm8k_ppo", "gsm8k_grpo", "demo_cpu"])
-def test_printed_command_equals_the_jobs(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("own", ["", "trainer.test_freq=7 trainer.val_before_train=false"])
+def test_printed_command_equals_the_jobs(
+    recipe: str, own: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERLJOB_IMAGE_OVERRIDES", own)
     overrides = ["trainer.total_epochs=2", "trainer.experiment_name='two words'"]
     flags = ["--recipe", str(RECIPES / f"{recipe}.yaml"), "--verl", "0.9.1", "--nodes", "3", "--gpus-per-node", "4"]
 
@@ -190,8 +194,10 @@ def test_printed_command_equals_the_jobs(recipe: str, capsys: pytest.CaptureFixt
     expected = recipes.make_training(
         recipes.load(RECIPES / f"{recipe}.yaml"), overrides, verl_version="0.9.1", nodes=3, gpus_per_node=4,
         run_dir=Path("/run-directory"), data_dir=Path("/data-directory"), flash_attn=attention.flash_attn_installed(),
+        image_overrides=own.split(),
     )  # fmt: skip
     argv = shlex.split(capsys.readouterr().out)
+    assert {*own.split()} <= {*argv}
     assert argv == ["env", *(f"{name}={value}" for name, value in expected.env.items()), *expected.argv]
 
 

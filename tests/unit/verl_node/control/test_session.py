@@ -293,7 +293,8 @@ def test_the_later_of_two_racing_attempts_to_resume_wins() -> None:
             assert peer.session._channel is not None
             assert answers[1][1] == {"kind": "resumed", "received": 0}
             await answers[1][0].receive()  # a beat: the head speaks on this one
-            assert await answers[0][0].receive() is None
+            while await answers[0][0].receive():  # beats sent before the later attempt won
+                pass
             for channel in (answers[0][0], answers[1][0], late):
                 channel.abort()
             await session.close(0)

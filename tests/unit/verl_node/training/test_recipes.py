@@ -7,18 +7,35 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
+from packaging.version import Version
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
 from verl_node.training import recipe, releases
 
 from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
+from images.catalog.variant import Variant
+from images.pins import base_packages
 from tests.support.paths import RECIPES
 
-# Release, rollout engine and own overrides of the images for which docs/tags.md says that the recipes run.
+BASES = {base.image: base for base in base_packages.read().values()}
+
+
+def has_flash_attn(variant: Variant) -> bool:
+    """Whether the described base has it, or the build compiles it."""
+    base = {} if variant.base_made else base_packages.packages(BASES[variant.base])
+    return "flash-attn" in {*base, *variant.compiles}
+
+
+# Release, rollout engine, flash-attn and own overrides of the images for which docs/tags.md says that the recipes run.
 IN_IMAGES = sorted(
     {
-        (variant.installs["verl"], variant.rollout, tuple(f"{key}={value}" for key, value in variant.overrides.items()))
+        (
+            variant.installs["verl"],
+            variant.rollout,
+            has_flash_attn(variant),
+            tuple(f"{key}={value}" for key, value in variant.overrides.items()),
+        )
         for variant in Catalog.read().variants.values()
         if docs_tables.recipes(variant).startswith("yes")
     }
@@ -85,13 +102,15 @@ def test_gpu_recipes_compose_with_every_release(name: str, release: str, verl_co
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
-@pytest.mark.parametrize(("verl", "rollout", "own"), IN_IMAGES)
+@pytest.mark.parametrize(("verl", "rollout", "flash_attn", "own"), IN_IMAGES)
 def test_gpu_recipes_compose_for_every_image_that_the_docs_say_runs_them(
-    verl: str, rollout: str, own: tuple[str, ...], verl_config: Callable[[str], Path]
+    verl: str, rollout: str, flash_attn: bool, own: tuple[str, ...], verl_config: Callable[[str], Path]
 ) -> None:
+    assert flash_attn or Version(verl) >= Version("0.6"), "verl before 0.6 has flash_attention_2 hard-coded"
     key = docs_tables.ROLLOUT_KEY
+    overrides = [] if rollout == "vllm" else [f"{key}={rollout}"]
     for name in ("gsm8k_ppo", "gsm8k_grpo"):
-        training = train(name, *([] if rollout == "vllm" else [f"{key}={rollout}"]), verl=verl, image_overrides=own)
+        training = train(name, *overrides, verl=verl, image_overrides=own, flash_attn=flash_attn)
         config = composed(verl_config(verl), training)
 
         assert config.actor_rollout_ref.rollout.name == rollout
