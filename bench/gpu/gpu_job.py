@@ -149,6 +149,7 @@ class Job:
             "VERLJOB_NODELIST_HOSTS": host,
             "VERLJOB_PORT_RANGE": "20000-30900",
             "VERLJOB_PORTS": "512",
+            "VERLJOB_STALL_S": "20",
             "VERLJOB_TOKEN": os.urandom(32).hex(),
         }
 
@@ -162,9 +163,9 @@ class Job:
             )
         return self.process
 
-    def run(self) -> int:
+    def run(self, limit_s: float = END_S) -> int:
         try:
-            return self.start().wait(END_S)
+            return self.start().wait(limit_s)
         except subprocess.TimeoutExpired:
             self.process.terminate()
             return self.process.wait()

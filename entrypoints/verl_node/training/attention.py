@@ -1,7 +1,8 @@
-"""Overrides for an environment without flash-attn: attention by PyTorch (sdpa), and no removal of padding.
+"""Settings for an environment without flash-attn: attention by PyTorch (sdpa), and no removal of padding.
 
 verl's default is flash_attention_2 in every release, and packing rows without padding relies on it. From 0.6 on
-`override_config.attn_implementation` replaces it (verl/workers/fsdp_workers.py, later verl/workers/config/model.py).
+`override_config.attn_implementation` replaces it (verl/workers/fsdp_workers.py, later verl/workers/config/model.py),
+except for the critic, which verl_node.training.critic_attention loads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from importlib import metadata
 from verl_node.settings.overrides import Override
 
 FIRST_WITH_CHOICE = (0, 6)
+EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"  # verl/__init__.py imports them in every process, from 0.6 on
+CRITIC = "verl_node.training.critic_attention"
 NOTE = (
     "flash-attn is not installed: attention is PyTorch's sdpa, and padding is not removed, which costs memory and time "
     "with answers of different lengths."
@@ -45,3 +48,10 @@ def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list
             Override("+", f"{model}.override_config.attn_implementation", "sdpa"),
         )
     ]
+
+
+def environment_without_flash_attn(series: str, external_modules: str) -> dict[str, str]:
+    """Return the variables for verl's processes; ``external_modules`` are those of the user or the image."""
+    if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
+        return {}
+    return {EXTERNAL_MODULES: ",".join(filter(None, (external_modules, CRITIC)))}

@@ -85,6 +85,7 @@ def make_training(
     expires: float | None = None,
     long: bool = False,
     flash_attn: bool = True,
+    external_modules: str = "",
 ) -> Training:
     """Return the training of ``recipe`` and ``overrides`` on this allocation.
 
@@ -93,7 +94,8 @@ def make_training(
     of a model path over both. ``checkpoints`` is their folder, by default in ``run_dir``; ``expires`` is the deadline
     for writing a checkpoint, in epoch seconds. ``wandb`` is whether this account can log to Weights & Biases: without
     it a recipe with wandb runs without that logger, and gets a note. A ``long`` run without checkpoints gets a warning.
-    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too.
+    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too. A module
+    is then added to ``external_modules``, the VERL_USE_EXTERNAL_MODULES of the environment.
 
     Raises BadTrainingConfig if an override contradicts the allocation, is a relative path, or does not exist in this
     verl.
@@ -128,6 +130,8 @@ def make_training(
     merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)
     worker_env = derived_overrides.worker_environment(file_log, expires)
+    if of_environment:
+        worker_env |= attention.environment_without_flash_attn(release.series, external_modules)
     translated = [
         *_translated(release, merged.values()),
         *(derived_overrides.runtime_env_overrides(worker_env) if release.runtime_env else ()),

@@ -65,12 +65,13 @@ def composed(config: Path, training: recipe.Training) -> DictConfig:
 def test_gpu_recipes_use_sdpa_and_keep_padding_without_flash_attn(
     name: str, release: str, verl_config: Callable[[str], Path]
 ) -> None:
-    training = train(name, verl=release, flash_attn=False)
+    training = train(name, verl=release, flash_attn=False, external_modules="a")
     config = composed(verl_config(release), training)
 
     for model in (config.actor_rollout_ref.model, config.critic.model):
         assert model.use_remove_padding is False
         assert model.override_config.attn_implementation == "sdpa"
+    assert training.env["VERL_USE_EXTERNAL_MODULES"] == "a,verl_node.training.critic_attention"
     assert any("flash-attn is not installed" in note for note in training.notes)
 
 

@@ -1,0 +1,189 @@
+"""GRPO and PPO with vLLM rollouts on this machine's GPUs, on the launch's path of a node; and vLLM alone.
+
+    python3 bench/gpu/training.py [--out FOLDER] [--steps N] [--limit S] [--until S] [--override KEY=VALUE]… RUN…
+
+A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), resume (GRPO that saves and ends, and a
+second job that continues from its checkpoint) or vllm (the rollouts' engine alone). SHAPE is 0.5b, 1.5b or 7b: a Qwen2
+with that model's configuration and RANDOM weights, questions of GSM8K's lengths and a reward over tokens
+(training_inputs.py, reward.py). With VERLJOB_MODEL=Qwen/Qwen2-7B-Instruct in the environment SHAPE is left out; model,
+data and reward are then the real ones.
+
+Run it with the Python of an environment for bare launches that has vLLM (docs/runtimes.md; bench/gpu/wheels/ for a
+machine without a network), on an otherwise unused machine. A training is one slurm/node.sh with the runtime bare and
+the variables that launch.sh and Slurm would set. The batch is these GPUs' share of the recipes' 16 GPUs. Each job
+leaves a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if a job failed,
+had no time left, or has an implausible result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shutil
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.gpu import training_inputs, training_job
+from bench.gpu.gpu_job import uuids
+from bench.gpu.training_job import Launch
+
+KINDS = ("grpo", "ppo", "resume", "vllm")
+REWARD = Path(__file__).with_name("reward.py")
+PROMPTS, MINI_BATCH = 64, 16  # a GPU's share: the recipes' 1024 and 256 are for 16 GPUs
+ANSWER_TOKENS = 1024
+STEPS, STEPS_BEFORE_RESUME = 7, 3
+LEAST_S = 30  # a job is not started with less time
+# The engine's share of a GPU of 80 GB: actor and critic of a training keep 16 bytes for each of their weights.
+ENGINE_MEMORY = {"ppo:0.5b": 0.5, "ppo:1.5b": 0.2, "grpo:1.5b": 0.5, "grpo:7b": 0.35, "ppo:7b": 0.2}
+# In bfloat16, 8 bytes for each weight: for a GPU of 141 GB. The batch is smaller, or a step would take minutes.
+OF_7B = {
+    "actor_rollout_ref.actor.fsdp_config.model_dtype": "bfloat16",
+    "actor_rollout_ref.ref.fsdp_config.model_dtype": "bfloat16",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 4,
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 8,
+}
+PROMPTS_OF_7B, MINI_BATCH_OF_7B = 16, 4
+OUTPUT_BYTES = 3 << 20
+
+
+@dataclass
+class Options:
+    out: Path
+    inputs: Path
+    steps: int
+    limit_s: float
+    end: float
+    given: Sequence[str]
+    gpus: list[str]
+
+
+def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]) -> dict[str, Any]:
+    """Return the deviations from the recipe; ``given`` ones win."""
+    recipe = "ppo" if kind == "ppo" else "grpo"
+    prompts, mini_batch = (PROMPTS_OF_7B, MINI_BATCH_OF_7B) if shape == "7b" else (PROMPTS, MINI_BATCH)
+    changes: dict[str, Any] = {
+        "data.train_batch_size": prompts * gpus,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": mini_batch * gpus,
+        "data.max_response_length": ANSWER_TOKENS,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+        "actor_rollout_ref.rollout.ignore_eos": True,
+        "trainer.total_training_steps": steps,
+        "trainer.test_freq": steps,
+        "trainer.save_freq": steps if kind == "resume" else -1,
+    }
+    if shape:
+        changes["actor_rollout_ref.rollout.gpu_memory_utilization"] = ENGINE_MEMORY.get(f"{recipe}:{shape}", 0.6)
+        changes["reward.custom_reward_function.path"] = REWARD
+    if shape == "7b":
+        changes |= OF_7B
+    return changes | dict(text.split("=", 1) for text in given)
+
+
+def run(kind: str, shape: str, options: Options) -> dict[Path, list[str]]:
+    """Do one RUN; return the folder and the problems of each of its jobs."""
+    if shape:
+        began = time.monotonic()
+        training_inputs.make(options.inputs, [shape])
+        print(f"{shape}: random weights are there after {time.monotonic() - began:.0f} s", flush=True)
+    steps = STEPS_BEFORE_RESUME if kind == "resume" else options.steps
+    checkpoints(options).mkdir(parents=True, exist_ok=True)
+    first = job(kind, shape, options, steps)
+    jobs = {first.folder: do(first)}
+    if kind == "resume" and not jobs[first.folder]:
+        second = job(kind, shape, options, 2 * steps, attempt=2)
+        jobs[second.folder] = do(second)
+    shutil.rmtree(checkpoints(options), ignore_errors=True)
+    return jobs
+
+
+def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -> Launch:
+    """Make the folder of a job, whose time is what is left before the last seconds, in which it ends."""
+    model = str(options.inputs / "models" / shape) if shape else os.environ["VERLJOB_MODEL"]
+    name = f"{kind}-{shape or 'real'}-{len(options.gpus)}gpu"
+    folder = options.out / f"{name}-{1 + sum(path.is_dir() for path in options.out.glob(f'{name}-*'))}"
+    folder.mkdir()
+    return Launch(
+        folder=folder,
+        kind=kind,
+        model=model,
+        random=bool(shape),
+        gpus=options.gpus,
+        inputs=options.inputs,
+        overrides=overrides(kind, shape, max(len(options.gpus), 1), steps, options.given),
+        limit_s=min(options.limit_s, options.end - time.time() - training_job.END_S - training_job.FREE_S),
+        steps=steps,
+        attempt=attempt,
+        checkpoints=checkpoints(options) if kind == "resume" else None,
+    )
+
+
+def checkpoints(options: Options) -> Path:
+    return options.inputs / "checkpoints"
+
+
+def do(launch: Launch) -> list[str]:
+    """Run a job if it has time; print its outcome, and pack its folder."""
+    if launch.limit_s < LEAST_S:
+        problems = [f"not run: {max(launch.limit_s, 0):.0f} s are left"]
+    else:
+        problems = training_job.roll_out(launch) if launch.kind == "vllm" else training_job.train(launch)
+    print(f"{'FAILED' if problems else 'ok'}\t{launch.folder.name}\t{'; '.join(problems)}", flush=True)
+    if problems and (launch.folder / "output").exists():
+        print((launch.folder / "output").read_text(errors="replace")[-3000:], flush=True)
+    archive(launch.folder)
+    return problems
+
+
+def archive(folder: Path) -> Path:
+    """Pack a job's folder; of a long output only its begin and end."""
+    output = folder / "output"
+    content = output.read_bytes() if output.exists() else b""
+    if len(content) > 2 * OUTPUT_BYTES:
+        left_out = f"\n… {len(content) - 2 * OUTPUT_BYTES} bytes are left out …\n".encode()
+        output.write_bytes(content[:OUTPUT_BYTES] + left_out + content[-OUTPUT_BYTES:])
+    packed = folder.with_name(f"{folder.name}.tar.gz")
+    with tarfile.open(packed, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    return packed
+
+
+def parse(arguments: Sequence[str] | None = None) -> tuple[Options, list[tuple[str, str]]]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="KIND:SHAPE, or KIND with VERLJOB_MODEL")
+    parser.add_argument("--out", type=Path, default=Path("training-runs"), help="folder of the results")
+    parser.add_argument("--inputs", type=Path, default=Path("/tmp/training-inputs"), help="folder of models and data")  # noqa: S108
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training; the first is a warm-up")
+    parser.add_argument("--limit", type=float, default=540, metavar="S", help="seconds for each job")
+    parser.add_argument("--until", type=float, default=math.inf, metavar="S", help="seconds for all jobs")
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="for the trainings")
+    given = parser.parse_args(arguments)
+    runs = []
+    for text in given.runs:
+        kind, _, shape = text.partition(":")
+        if kind not in KINDS or (shape not in training_inputs.SHAPES if "VERLJOB_MODEL" not in os.environ else shape):
+            parser.error(f"{text} is no KIND:SHAPE, or KIND with VERLJOB_MODEL")
+        runs.append((kind, shape))
+    gpus = uuids() if shutil.which("nvidia-smi") else []
+    end = time.time() + given.until
+    out, inputs = given.out.resolve(), given.inputs.resolve()
+    return Options(out, inputs, given.steps, given.limit, end, given.override, gpus), runs
+
+
+def main() -> int:
+    options, runs = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    outcomes = [problems for kind, shape in runs for problems in run(kind, shape, options).values()]
+    return 1 if any(outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

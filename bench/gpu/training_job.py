@@ -1,0 +1,259 @@
+"""One job of bench/gpu/training.py: a training on the launch's path of a node, or vLLM alone, beside nvidia-smi."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.gpu.gpu_job import CHECKOUT, Job, minor, smi, used_mib
+
+RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind in ("grpo", "ppo")}
+ROLLOUT = Path(__file__).with_name("rollout.py")
+END_S = 60  # for node.sh after TERM
+FREE_S = 20  # for the driver, to free a killed process's memory
+PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "flash-attn")
+FILES = (
+    "metrics.jsonl",
+    "events.jsonl",
+    "result.json",
+    "configuration.json",
+    "checks.json",
+    "overrides",
+    "explanation",
+)
+
+
+@dataclass
+class Launch:
+    """A job to run, and the folder of its results."""
+
+    folder: Path
+    kind: str  # grpo, ppo, resume or vllm
+    model: str
+    random: bool
+    gpus: list[str]
+    inputs: Path
+    overrides: Mapping[str, Any]
+    limit_s: float
+    steps: int = 0
+    attempt: int = 1
+    checkpoints: Path | None = None
+
+    @property
+    def recipe(self) -> Path:
+        return RECIPES["ppo" if self.kind == "ppo" else "grpo"]
+
+
+def train(launch: Launch) -> list[str]:
+    """Run a training, and copy what the tables need into its folder; return the problems."""
+    job = Job(
+        [minor(uuid) for uuid in launch.gpus],
+        {},
+        *(f"{key}={value}" for key, value in launch.overrides.items()),
+        recipe=launch.recipe,
+    )
+    job.environment |= {
+        "SLURM_CPUS_PER_TASK": str(len(os.sched_getaffinity(0))),
+        "VERLJOB_ATTEMPT": str(launch.attempt),
+        "VERLJOB_DATA": str(launch.inputs / "data"),
+        "VERLJOB_MODEL": launch.model,
+    }
+    if "VERLJOB_CHECKS" in os.environ:
+        job.environment["VERLJOB_CHECKS"] = os.environ["VERLJOB_CHECKS"]
+    if launch.checkpoints:
+        job.environment["VERLJOB_CHECKPOINTS"] = str(launch.checkpoints)
+    if launch.random:
+        job.environment |= {"VERLJOB_DATA_SOURCE": str(launch.inputs / "raw"), "HF_HUB_OFFLINE": "1"}
+    if not launch.gpus:  # a trial without GPUs
+        job.environment |= {"VERLJOB_PLATFORM": "cpu", "SLURM_GPUS_ON_NODE": "1", "SLURM_STEP_GPUS": "0"}
+        job.environment["SLURM_CPUS_PER_TASK"] = "8"
+    before, began = used_mib() if launch.gpus else [], time.time()
+    with sampled(launch):
+        code = run_with_times(job, launch.folder / "output", launch.limit_s)
+    ended, freed = time.time(), seconds_until_free(before)
+    for name in FILES:
+        if (job.run_dir / name).exists():
+            shutil.copy(job.run_dir / name, launch.folder)
+    problems = [
+        *find_problems(code, job.rows(), launch.steps),
+        *(["GPU memory was not freed"] if freed is None else []),
+    ]
+    (launch.folder / "explain.txt").write_text(explain(launch.folder), encoding="utf-8")
+    if code and (job.run_dir / "nodes").exists():
+        logs = [path for path in (job.run_dir / "nodes").rglob("*") if path.is_file()]
+        for path in logs:
+            copy_end(path, launch.folder / path.relative_to(job.run_dir))
+    write_record(launch, began, ended, code=code, problems=problems, freed_s=freed)
+    job.remove()
+    return problems
+
+
+def run_with_times(job: Job, output: Path, limit_s: float) -> int:
+    """Run a job; prefix each line of its output with the time. A job beyond the limit gets TERM, then KILL."""
+    process = subprocess.Popen(
+        job.command, cwd=job.folder, env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+    def copy() -> None:
+        assert process.stdout is not None
+        with output.open("w", encoding="utf-8") as file:
+            for line in process.stdout:
+                text = line.decode(errors="replace").rstrip().replace("\r", " ")  # of progress bars
+                file.write(f"{time.time():.3f} {text}\n")
+                file.flush()
+
+    copier = threading.Thread(target=copy, daemon=True)
+    copier.start()
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        print(f"{output.parent.name}: TERM after {limit_s:.0f} s", flush=True)
+        process.terminate()
+        try:
+            code = process.wait(END_S) or 124
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+    if code < 0:
+        job.sweep()
+    copier.join(10)
+    return code
+
+
+def roll_out(launch: Launch) -> list[str]:
+    """Measure the engine alone, with the settings of the recipe's rollouts; return the problems."""
+    settings = {key.rpartition(".")[2]: str(value) for key, value in launch.overrides.items() if ".rollout." in key}
+    argv = [sys.executable, str(ROLLOUT), "--model", launch.model, "--out", str(launch.folder / "vllm.json")]
+    argv += ["--prompts", str(launch.overrides["data.train_batch_size"]), "--answers", settings.get("n", "5")]
+    argv += ["--tokens", str(launch.overrides["data.max_response_length"])]
+    argv += ["--memory", settings.get("gpu_memory_utilization", "0.6")]
+    argv += ["--max-num-seqs", settings.get("max_num_seqs", "256")]
+    began = time.time()
+    with sampled(launch), (launch.folder / "output").open("wb") as output:
+        try:
+            run = subprocess.run(argv, stdout=output, stderr=subprocess.STDOUT, timeout=launch.limit_s, check=False)
+            code = run.returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+    problems = [f"exit code {code}"] if code else []
+    write_record(launch, began, time.time(), code=code, problems=problems)
+    return problems
+
+
+@contextmanager
+def sampled(launch: Launch) -> Iterator[None]:
+    """Write nvidia-smi's utilisation (percent), memory (MiB) and power (W) of each GPU to smi.jsonl once a second."""
+    stop = threading.Event()
+
+    def sample() -> None:
+        with (launch.folder / "smi.jsonl").open("w", encoding="utf-8") as file:
+            while launch.gpus and not stop.wait(1 - time.time() % 1):
+                lines = smi("gpu=utilization.gpu,memory.used,power.draw")
+                gpus = [[float(cell) if cell[:1].isdigit() else None for cell in line] for line in lines]
+                file.write(json.dumps({"time": round(time.time(), 3), "gpus": gpus}) + "\n")
+                file.flush()
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        sampler.join()
+
+
+def seconds_until_free(before: Sequence[int]) -> float | None:
+    """Return the seconds until the GPUs use no more memory than ``before``, None if that takes over FREE_S."""
+    began = time.monotonic()
+    while time.monotonic() - began < FREE_S:
+        if not before or all(mib <= idle + 64 for mib, idle in zip(used_mib(), before)):
+            return round(time.monotonic() - began, 1)
+        time.sleep(0.5)
+    return None
+
+
+def find_problems(code: int, rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
+    """Return a phrase for each property of a sound training that is missing."""
+    found = [f"exit code {code}"] if code else []
+    metrics = [row["metrics"] for row in rows]
+    last = rows[-1]["step"] if rows else 0
+    if last != steps:
+        found.append(f"metrics.jsonl ends with step {last} of {steps}")
+    bad = [row["step"] for row in rows if not 0 < row["metrics"].get("actor/grad_norm", 0) < math.inf]
+    if bad:
+        found.append(f"actor/grad_norm is not positive in the steps {bad}")
+    if any(each.get("critic/score/max", 0) <= each.get("critic/score/min", 0) for each in metrics):
+        found.append("all answers of a step have the same reward")
+    if rows and not any(name.startswith("val-") for each in metrics for name in each):
+        found.append("no step has a validation")
+    return found
+
+
+def explain(folder: Path) -> str:
+    """Return the first failure that `invoke explain` finds in a job's output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "verl_node.explain", str(folder)],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "entrypoints")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def copy_end(path: Path, target: Path, most: int = 100_000) -> None:
+    """Copy the last bytes of a log."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(path.read_bytes()[-most:])
+
+
+def write_record(launch: Launch, began: float, ended: float, **outcome: Any) -> None:
+    """Write what was run and its outcome to launch.json."""
+    record = {
+        "kind": launch.kind,
+        "model": launch.model,
+        "random_weights": launch.random,
+        "configuration": model_configuration(launch.model),
+        "gpus": len(launch.gpus),
+        "card": smi("gpu=name")[0][0] if launch.gpus else "no GPU",
+        "versions": versions(),
+        "overrides": launch.overrides,
+        "began": began,
+        "ended": ended,
+        **outcome,
+    }
+    text = json.dumps(record, default=str, indent=1)
+    (launch.folder / "launch.json").write_text(text + "\n", encoding="utf-8")
+
+
+def versions() -> dict[str, str | None]:
+    """Return the installed versions of PACKAGES."""
+    found: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def model_configuration(model: str) -> dict[str, Any]:
+    """Return the model's configuration, empty if it is not on this machine."""
+    try:
+        from transformers import AutoConfig
+
+        return dict(AutoConfig.from_pretrained(model, local_files_only=True).to_dict())
+    except (ImportError, OSError, ValueError):
+        return {}

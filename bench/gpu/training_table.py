@@ -1,0 +1,340 @@
+"""The tables of runs of bench/gpu/training.py: throughput, phases of a step, start, and what shows that it trains.
+
+    python3 bench/gpu/training_table.py [--warm-up N] FOLDER…
+
+A FOLDER is a job's, or has jobs' folders in it. A step's figures are those of verl's metrics; utilisation and memory
+are nvidia-smi's, once a second, beside those of metrics.jsonl. Figures are the median over the steps after the warm-up,
+with the lowest and highest in brackets. MFU is the model's operations of the update (multiply and add of each weight
+that is multiplied, and causal attention; three times those of a forward pass; recomputation does not count) over the
+seconds of update_actor and the cards' 989 TFLOP/s of dense bfloat16. verl's own MFU also counts the embedding as a
+multiplication, and only the seconds in its engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PEAK_FLOPS = 989e12  # of an H100 SXM and an H200, NVIDIA's data sheets: half of the figure with sparsity
+PHASES = (
+    "gen",
+    "reward",
+    "old_log_prob",
+    "ref",
+    "values",
+    "adv",
+    "update_critic",
+    "update_actor",
+    "update_weights",
+    "save_checkpoint",
+)
+# First line of the output after which a part of the start has ended, and what verl and vLLM report themselves.
+MARKS = {
+    "the trainer has imported": r"\(TaskRunner\w* pid=",
+    "a worker has its model": r"ForCausalLM contains",
+    "a worker has its optimizer": r"Total steps: \d+, num_warmup_steps",
+    "engine starts": r"Initializing a V1 LLM engine",
+    "engine has its model": r"Model loading took",
+    "engine is compiled": r"torch\.compile (?:took|takes) [\d.]+ s in total|Compiling a graph .* takes",
+    "CUDA graphs are captured": r"Graph capturing finished",
+    "engine serves": r"init engine .* took|Application startup complete",
+    "first step begins": r"Training Progress:\s+0%",
+}
+REPORTED = {
+    "engine: model": r"Model loading took [\d.]+ GiB.*? ([\d.]+) seconds",
+    "engine: torch.compile": r"torch\.compile (?:took|takes) ([\d.]+) s in total",
+    "engine: CUDA graphs": r"Graph capturing finished in (\d+) secs",
+    "engine: init": r"init engine \(.*?\) took ([\d.]+) s",
+}
+CHECKS = {
+    "reward": "critic/score/mean",
+    "reward, lowest": "critic/score/min",
+    "reward, highest": "critic/score/max",
+    "grad_norm": "actor/grad_norm",
+    "entropy": "actor/entropy",
+    "KL to the first weights": "actor/kl_loss",
+    "engine minus trainer, probability, mean": "training/rollout_probs_diff_mean",
+    "engine minus trainer, probability, max": "training/rollout_probs_diff_max",
+    "engine and trainer, correlation": "training/rollout_actor_probs_pearson_corr",
+    "engine minus trainer, log-perplexity": "rollout_corr/log_ppl_abs_diff",
+}
+_TIMED = re.compile(r"([\d.]+) (.*)")
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Trained:
+    """One job: what was launched, its rows after the warm-up, samples of nvidia-smi and lines of output with times."""
+
+    name: str
+    launch: Row
+    rows: list[Row]
+    first: float | None
+    """When the first step was logged, in epoch seconds."""
+    samples: list[Row] = field(default_factory=list)
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def model(self) -> str:
+        shape = Path(self.launch["model"]).name
+        return f"{shape}, random weights" if self.launch["random_weights"] else self.launch["model"]
+
+    @property
+    def gpus(self) -> int:
+        return max(int(self.launch["gpus"]), 1)
+
+    def per_step(self, phase: str) -> list[float]:
+        return [float(row["phases"].get(phase, 0.0)) for row in self.rows]
+
+    def seconds(self) -> list[float]:
+        """Seconds of each step without its checkpoint; verl measures a validation beside the step."""
+        return [step - saving for step, saving in zip(self.per_step("step"), self.per_step("save_checkpoint"))]
+
+    def tokens(self) -> list[float]:
+        return [float(row["metrics"]["perf/total_num_tokens"]) for row in self.rows]
+
+    def answer_tokens(self, row: Row) -> float:
+        """Tokens of all answers of a step, from the mean lengths and the sum that verl logs."""
+        metrics = row["metrics"]
+        prompt, answer = metrics["prompt_length/mean"], metrics["response_length/mean"]
+        return float(metrics["perf/total_num_tokens"] * answer / (prompt + answer))
+
+    def update_mfu(self) -> list[float]:
+        return [
+            update_flops(self.launch["configuration"], row["metrics"]) / (seconds * self.gpus * PEAK_FLOPS)
+            for row, seconds in zip(self.rows, self.per_step("update_actor"))
+            if seconds
+        ]
+
+    def usage(self, row: Row) -> list[tuple[float, float]]:
+        """Mean percent and highest MiB of each GPU in a step, of nvidia-smi's samples."""
+        end = row["time"] - row["phases"].get("testing", 0.0)
+        inside = [each["gpus"] for each in self.samples if end - row["phases"]["step"] < each["time"] <= end]
+        return [(statistics.fmean(use[0] for use in uses), max(use[1] for use in uses)) for uses in zip(*inside)]
+
+
+def update_flops(configuration: Row, metrics: Row) -> float:
+    """Return the model's operations of a training pass over a step's tokens; attention is that of the mean length."""
+    hidden, layers = configuration["hidden_size"], configuration["num_hidden_layers"]
+    heads, key_values = configuration["num_attention_heads"], configuration["num_key_value_heads"]
+    head = configuration.get("head_dim") or hidden // heads
+    attention = 2 * hidden * head * (heads + key_values)  # query and output, key and value
+    mlp = 3 * hidden * configuration["intermediate_size"]
+    multiplied = layers * (attention + mlp) + hidden * configuration["vocab_size"]
+    tokens = metrics["perf/total_num_tokens"]
+    length = metrics["prompt_length/mean"] + metrics["response_length/mean"]
+    return float(6 * multiplied * tokens + 6 * tokens * length * heads * head * layers)
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Return the median, and lowest and highest in brackets."""
+    if not values:
+        return ""
+    median, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    return median if low == high else f"{median} ({low} to {high})"
+
+
+def read_lines(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def read(folder: Path, warm_up: int) -> Trained:
+    """Return the job of a folder, without the steps of its warm-up."""
+    launch = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
+    rows = [row for row in read_lines(folder / "metrics.jsonl") if "step" in row["phases"]]
+    output = folder / "output"
+    text = output.read_text("utf-8", "replace") if output.exists() and launch["kind"] != "vllm" else ""
+    lines = [(float(found[1]), found[2]) for line in text.splitlines() if (found := _TIMED.match(line))]
+    samples = read_lines(folder / "smi.jsonl")
+    return Trained(folder.name, launch, rows[warm_up:], rows[0]["time"] if rows else None, samples, lines)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def throughput(job: Trained) -> list[str]:
+    rates = [tokens / seconds for tokens, seconds in zip(job.tokens(), job.seconds())]
+    rollouts = [job.answer_tokens(row) / seconds for row, seconds in zip(job.rows, job.per_step("gen")) if seconds]
+    uses = [use for row in job.rows for use in job.usage(row)]
+    changes = job.launch["overrides"]
+    return [
+        job.name,
+        f"{job.launch['gpus']} x {job.launch['card']}",
+        job.model,
+        f"{changes.get('data.train_batch_size')}, {changes.get('actor_rollout_ref.actor.ppo_mini_batch_size')}",
+        spread([row["metrics"]["prompt_length/mean"] + row["metrics"]["response_length/mean"] for row in job.rows], 0),
+        str(len(job.rows)),
+        spread(job.seconds()),
+        spread(rates, 0),
+        spread([rate / job.gpus for rate in rates], 0),
+        spread(rollouts, 0),
+        spread(job.update_mfu(), 3),
+        spread([row["metrics"]["perf/mfu/actor"] for row in job.rows if "perf/mfu/actor" in row["metrics"]], 3),
+        f"{statistics.fmean(percent for percent, _ in uses):.0f}" if uses else "",
+        f"{max(mib for _, mib in uses) / 1024:.1f}" if uses else "",
+        f"{job.launch['code']}{': ' + '; '.join(job.launch['problems']) if job.launch['problems'] else ''}",
+    ]
+
+
+THROUGHPUT = (
+    "run",
+    "GPUs",
+    "model",
+    "prompts of a step, of a mini batch",
+    "tokens of an answer with its prompt",
+    "steps",
+    "step, s",
+    "tokens/s",
+    "tokens/s of each GPU",
+    "rollout, answer tokens/s",
+    "MFU of the update",
+    "MFU by verl",
+    "GPU utilisation, %",
+    "highest GPU memory, GiB",
+    "exit code",
+)
+
+
+def phases(job: Trained) -> list[list[str]]:
+    whole = statistics.median(job.seconds())
+    rest = [
+        total - sum(job.per_step(phase)[n] for phase in PHASES if phase != "save_checkpoint")
+        for n, total in enumerate(job.seconds())
+    ]
+    used = [(phase, job.per_step(phase)) for phase in PHASES if any(job.per_step(phase))]
+    return [
+        [job.name, phase, spread(seconds, 2), f"{100 * statistics.median(seconds) / whole:.0f} %"]
+        for phase, seconds in [*used, ("rest", rest)]
+    ]
+
+
+def start(job: Trained, events: Sequence[Row]) -> list[list[str]]:
+    """Return seconds from the launch to the end of each part of the start, and durations that the engine logs."""
+    ends = [(f"{event['phase']} ended", event["time"]) for event in events if event["event"] == "end"]
+    ends += [
+        ("train began", event["time"]) for event in events if (event["phase"], event["event"]) == ("train", "begin")
+    ]
+    ends += [(f"log: {name}", time) for name, time in first_times(job.lines).items()]
+    ends = [end for end in ends if job.first is None or end[1] <= job.first]
+    if job.first:
+        ends.append(("first step is logged", job.first))
+    ends.sort(key=lambda end: end[1])
+    rows = [[job.name, name, f"{time - job.launch['began']:.1f}", ""] for name, time in ends]
+    for name, pattern in REPORTED.items():
+        found = [float(match[1]) for _, line in job.lines if (match := re.search(pattern, line))]
+        rows += [[job.name, name, "", f"{found[0]:.1f}"]] if found else []
+    return rows
+
+
+def first_times(lines: Sequence[tuple[float, str]]) -> dict[str, float]:
+    """Return the time of the first line for each of MARKS."""
+    times: dict[str, float] = {}
+    for time, line in lines:
+        for name, pattern in MARKS.items():
+            if name not in times and re.search(pattern, line):
+                times[name] = time
+    return times
+
+
+def checks(job: Trained) -> list[list[str]]:
+    """Return what shows that the training trains, and metrics.jsonl's GPU figures beside nvidia-smi's."""
+    rows = []
+    for name, key in CHECKS.items():
+        values = [row["metrics"][key] for row in job.rows if key in row["metrics"]]
+        if values:
+            rows.append(
+                [job.name, name, f"{values[0]:.6g}", f"{values[-1]:.6g}", f"{min(values):.6g} to {max(values):.6g}"]
+            )
+    validations = [
+        (key, row["metrics"][key]) for row in job.rows for key in row["metrics"] if key.startswith("val-core")
+    ]
+    rows += [[job.name, key, "", f"{value:.6g}", ""] for key, value in validations]
+    for row in job.rows:
+        ours = ", ".join(
+            f"{gpu['utilisation_percent']:.0f} %, {gpu['memory_used_bytes'] / 2**30:.1f} GiB" for gpu in row["gpus"]
+        )
+        theirs = ", ".join(f"{percent:.0f} %, {mib / 1024:.1f} GiB" for percent, mib in job.usage(row))
+        rows.append([job.name, f"GPUs in step {row['step']}: metrics.jsonl; nvidia-smi", ours, theirs, ""])
+    return rows
+
+
+def alone(folder: Path) -> list[list[str]]:
+    """Return the row of a run of vLLM alone, none for another job."""
+    results = read_lines(folder / "vllm.json")
+    job = read(folder, 0)
+    return [
+        [
+            job.name,
+            f"1 x {job.launch['card']}",
+            job.model,
+            f"{result['prompts']} x {result['answers']}",
+            str(result["tokens"][0]),
+            str(result["max_num_seqs"]),
+            spread(result["rates"], 0),
+            f"{result['start_s']:.0f}",
+        ]
+        for result in results
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("--warm-up", type=int, default=1, help="steps of a job that are not counted")
+    given = parser.parse_args()
+    folders = sorted(path.parent for top in given.folders for path in top.rglob("launch.json"))
+    print(report(folders, given.warm_up))
+
+
+def report(folders: Sequence[Path], warm_up: int = 1) -> str:
+    """Return all tables of some runs."""
+    jobs = [(job, folder) for folder in folders if (job := read(folder, warm_up)).launch["kind"] != "vllm"]
+    trained = [job for job, _ in jobs if job.rows]
+    without = [
+        f"{job.name}: no step after the warm-up ({'; '.join(job.launch['problems'])})"
+        for job, _ in jobs
+        if not job.rows
+    ]
+    engines = [row for folder in folders for row in alone(folder)]
+    parts = [
+        table(THROUGHPUT, [throughput(job) for job in trained]),
+        table(("run", "phase", "seconds of a step", "share"), [row for job in trained for row in phases(job)]),
+        table(
+            ("run", "start", "seconds since the launch", "seconds, by the engine's log"),
+            [row for job, folder in jobs for row in start(job, read_lines(folder / "events.jsonl"))],
+        ),
+        table(
+            ("run", "check", "first counted step", "last step", "range"),
+            [row for job in trained for row in checks(job)],
+        ),
+    ]
+    if engines:
+        parts.append(
+            table(
+                (
+                    "run",
+                    "GPUs",
+                    "model",
+                    "prompts x answers",
+                    "tokens of a batch",
+                    "max_num_seqs",
+                    "vLLM alone, tokens/s",
+                    "start, s",
+                ),
+                engines,
+            )
+        )
+    return "\n\n".join([*parts, *without])
+
+
+if __name__ == "__main__":
+    main()

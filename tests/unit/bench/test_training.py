@@ -1,0 +1,189 @@
+"""bench/gpu/training.py: inputs, settings and tables, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.gpu import training, training_inputs, training_job, training_table
+from bench.gpu.reward import compute_score
+from bench.gpu.wheels import pack
+from tests.support.paths import CHECKOUT
+
+LOCK = CHECKOUT / "images" / "pins" / "locks" / "verl0.9.1-py3.12-torch2.11.0-x86_64-4ea378.txt"
+GRPO = CHECKOUT / "slurm" / "recipes" / "gsm8k_grpo.yaml"
+
+
+def a_row(step: int, time: float, **metrics: float) -> dict[str, Any]:
+    """Return a row of metrics.jsonl: 320 answers of 1024 tokens to prompts of 101, in 20 s."""
+    return {
+        "time": time,
+        "step": step,
+        "phases": {"gen": 10.0, "old_log_prob": 2.0, "update_actor": 5.0, "update_weights": 1.0, "step": 20.0},
+        "metrics": {
+            "perf/total_num_tokens": 360000,
+            "prompt_length/mean": 101.0,
+            "response_length/mean": 1024.0,
+            "actor/grad_norm": 0.5,
+            "critic/score/max": 0.3,
+            "critic/score/min": 0.1,
+            "val-core/x": 0.2,
+            **metrics,
+        },
+        "gpus": [{"utilisation_percent": 80.0, "memory_used_bytes": 40 << 30}],
+    }
+
+
+@pytest.fixture
+def a_run(tmp_path: Path) -> Path:
+    """Return the folder of a job with three steps, which began at 1000."""
+    folder = tmp_path / "grpo-0.5b-1gpu-1"
+    folder.mkdir()
+    launch = {
+        "kind": "grpo",
+        "model": "/inputs/models/0.5b",
+        "random_weights": True,
+        "configuration": training_inputs.SHAPES["0.5b"],
+        "gpus": 1,
+        "card": "NVIDIA H100",
+        "overrides": {"data.train_batch_size": 64, "actor_rollout_ref.actor.ppo_mini_batch_size": 16},
+        "began": 1000.0,
+        "ended": 1200.0,
+        "code": 0,
+        "problems": [],
+    }
+    (folder / "launch.json").write_text(json.dumps(launch))
+    rows = [a_row(step, 1100.0 + 20 * step) for step in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    samples = [{"time": float(second), "gpus": [[90.0, 50000.0, 600.0]]} for second in range(1000, 1200)]
+    (folder / "smi.jsonl").write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    graphs = "1040.500 (x pid=2) Graph capturing finished in 7 secs, took 1 GiB\n"
+    (folder / "output").write_text(f"1050.000 (TaskRunner pid=1) Training Progress:   0%|\n{graphs}")
+    return folder
+
+
+def test_the_tokenizer_has_as_many_tokens_as_qwen2() -> None:
+    pairs = list(islice(training_inputs.merges(), training_inputs.TOKENS - training_inputs.BYTES))
+    joined = Counter(first + second for first, second in pairs)
+
+    assert len(pairs) == len(joined) == training_inputs.TOKENS - 256
+    known = {*training_inputs.CONSONANTS, *training_inputs.VOWELS, training_inputs.BLANK}
+    for first, second in pairs:  # a pair joins tokens that exist before it
+        assert first in known
+        assert second in known
+        known.add(first + second)
+
+
+@pytest.mark.parametrize(("shape", "billions"), [("0.5b", 0.49), ("1.5b", 1.54), ("7b", 7.6)])
+def test_a_shape_has_the_parameters_of_its_model(shape: str, billions: float) -> None:
+    shapes = training_inputs.SHAPES[shape]
+    tokens = 1.0
+    operations = training_table.update_flops(
+        shapes, {"perf/total_num_tokens": tokens, "prompt_length/mean": 0.0, "response_length/mean": 0.0}
+    )
+    embedding = 0 if shapes["tie_word_embeddings"] else shapes["hidden_size"] * shapes["vocab_size"]
+
+    assert (operations / 6 + embedding) / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(("answer", "reward"), [(" bada kedu", 0.5), (" kedu", 0.0), ("", 0.0)])
+def test_the_reward_is_the_share_of_favoured_words(answer: str, reward: float) -> None:
+    assert compute_score("openai/gsm8k", answer, "7") == reward
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_the_batch_is_the_gpus_share_of_the_recipe(gpus: int) -> None:
+    changes = training.overrides("grpo", "0.5b", gpus, 7, ["trainer.test_freq=3"])
+    recipe = GRPO.read_text()
+
+    assert f"data.train_batch_size: {changes['data.train_batch_size'] * 16 // gpus}" in recipe
+    mini_batch = changes["actor_rollout_ref.actor.ppo_mini_batch_size"]
+    assert f"actor_rollout_ref.actor.ppo_mini_batch_size: {mini_batch * 16 // gpus}" in recipe
+    assert changes["trainer.test_freq"] == "3"
+
+
+def test_with_a_real_model_the_reward_is_verls() -> None:
+    assert "reward.custom_reward_function.path" not in training.overrides("grpo", "", 1, 7, [])
+
+
+def test_a_shape_and_a_real_model_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERLJOB_MODEL", "Qwen/Qwen2-7B-Instruct")
+
+    assert training.parse(["grpo"])[1] == [("grpo", "")]
+    with pytest.raises(SystemExit):
+        training.parse(["grpo:0.5b"])
+    monkeypatch.delenv("VERLJOB_MODEL")
+    with pytest.raises(SystemExit):
+        training.parse(["grpo"])
+
+
+def test_a_sound_training_has_no_problems() -> None:
+    assert training_job.find_problems(0, [a_row(1, 0), a_row(2, 20)], 2) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "rows", "problem"),
+    [
+        (1, [a_row(1, 0)], "exit code 1"),
+        (0, [], "metrics.jsonl ends with step 0 of 1"),
+        (0, [a_row(1, 0, **{"actor/grad_norm": 0.0})], "actor/grad_norm is not positive in the steps [1]"),
+        (0, [a_row(1, 0, **{"actor/grad_norm": float("nan")})], "actor/grad_norm is not positive in the steps [1]"),
+        (0, [a_row(1, 0, **{"critic/score/max": 0.1})], "all answers of a step have the same reward"),
+    ],
+)
+def test_a_problem_is_found(code: int, rows: list[dict[str, Any]], problem: str) -> None:
+    assert problem in training_job.find_problems(code, rows, 1)
+
+
+def test_the_table_has_rates_shares_and_usage(a_run: Path) -> None:
+    job = training_table.read(a_run, 1)
+    cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
+
+    assert cells["steps"] == "2"
+    assert cells["tokens/s"] == "18000"
+    assert cells["rollout, answer tokens/s"] == "32768"
+    assert cells["GPU utilisation, %"] == "90"
+    assert cells["highest GPU memory, GiB"] == "48.8"
+    shares = {phase: share for _, phase, _, share in training_table.phases(job)}
+    assert shares["gen"] == "50 %"
+    assert shares["rest"] == "10 %"
+
+
+def test_mfu_is_the_models_operations_over_the_peak(a_run: Path) -> None:
+    (mfu, _) = training_table.read(a_run, 1).update_mfu()
+    by_weights = 6 * 0.494e9 * 360000 / (5 * 989e12)
+    by_attention = 6 * 360000 * 1125 * 896 * 24 / (5 * 989e12)
+
+    assert mfu == pytest.approx(by_weights + by_attention, rel=0.01)
+
+
+def test_the_start_is_taken_apart_by_log_lines(a_run: Path) -> None:
+    rows = training_table.start(training_table.read(a_run, 1), [])
+
+    assert [row[1:] for row in rows] == [
+        ["log: CUDA graphs are captured", "40.5", ""],
+        ["log: the trainer has imported", "50.0", ""],
+        ["log: first step begins", "50.0", ""],
+        ["first step is logged", "120.0", ""],
+        ["engine: CUDA graphs", "", "7.0"],
+    ]
+
+
+def test_a_failed_run_is_reported(a_run: Path) -> None:
+    launch = json.loads((a_run / "launch.json").read_text())
+    (a_run / "launch.json").write_text(json.dumps({**launch, "problems": ["exit code 1"]}))
+    (a_run / "metrics.jsonl").unlink()
+
+    assert f"{a_run.name}: no step after the warm-up (exit code 1)" in training_table.report([a_run])
+
+
+def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
+    names = {line.partition("==")[0] for line in pack.carried(LOCK.read_text())}
+
+    assert {"verl", "vllm", "ray", "transformers", "nvidia-ml-py"} <= names
+    assert not names & {"torch", "numpy", "nvidia-cublas", "triton", "flashinfer-cubin"}
