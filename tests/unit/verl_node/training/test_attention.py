@@ -31,3 +31,12 @@ def test_a_trainer_without_verls_models_keeps_its_configuration() -> None:
 
     assert keys == ["critic.model.use_remove_padding", "critic.model.override_config.attn_implementation"]
     assert attention.overrides_without_flash_attn("0.9", []) == []
+
+
+@pytest.mark.parametrize(("series", "fused"), [("0.8", False), ("0.9", True)])
+def test_log_probabilities_are_fused_where_verl_would_loop_over_tokens(series: str, fused: bool) -> None:
+    overrides = attention.overrides_without_flash_attn(series, ["actor_rollout_ref.model.path", "critic.model.path"])
+
+    assert [each.key for each in overrides if "fused" in each.key] == [
+        "actor_rollout_ref.model.use_fused_kernels"
+    ] * fused
