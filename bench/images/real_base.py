@@ -45,7 +45,7 @@ DOCKERFILE = f"""ARG BASE
 FROM ${{BASE}}
 RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive && apt-get update \\
- && apt-get install --yes --no-install-recommends ca-certificates g++ python3-dev python3-pip \\
+ && apt-get install --yes --no-install-recommends ca-certificates g++ libnuma1 python3-dev python3-pip \\
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\
