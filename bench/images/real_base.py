@@ -39,19 +39,18 @@ NAME = "verljob-real-base"
 UBUNTU, MADE = "docker.io/library/ubuntu:24.04", "verljob-base:noble"
 PYTHON = "3.12"  # of this Ubuntu
 SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/dist-packages"
-PACKAGES = "/verljob-real-base.txt"  # names our steps in the build cache
 METADATA_ALONE = "metadata alone, made by bench/images/real_base.py: this package cannot be imported"
-DOCKERFILE = f"""ARG BASE
-FROM ${{BASE}}
+DOCKERFILE = """ARG BASE
+FROM ${BASE}
 RUN --mount=type=secret,id=apt --mount=type=secret,id=ca \\
     export APT_CONFIG=/run/secrets/apt DEBIAN_FRONTEND=noninteractive && apt-get update \\
  && apt-get install --yes --no-install-recommends ca-certificates g++ libnuma1 python3-dev python3-pip \\
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca --mount=type=secret,id=pip \\
-    --mount=type=bind,source=packages.txt,target={PACKAGES} \\
+    --mount=type=bind,source=packages.txt,target=/packages.txt \\
     export PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 \\
- && python3 -m pip install --no-compile --no-deps --ignore-installed -r {PACKAGES}
+ && python3 -m pip install --no-compile --no-deps --ignore-installed -r /packages.txt
 COPY stubs/ /
 """
 DRIVER = """ARG BASE
@@ -162,14 +161,13 @@ def measure(variant: Variant, site: Site) -> str:
     return f"| `{variant.name}` | {day} | {sizes[0]}, {seconds[0]} | {sizes[1]}, {seconds[1]} | {imports} |"
 
 
-def remove(variant: Variant) -> None:
-    """Remove the images, and their steps in the build cache."""
+def remove(variant: Variant, since: str) -> None:
+    """Remove the images, and the records of the build cache made ``since`` (UTC, ISO 8601), which hold their layers."""
     for reference in (f"{NAME}:{prefix}{variant.name}" for prefix in ("driver-", "built-", "")):
         if base_image.present(reference):
             daemon().images.remove(reference, force=True)
     records = daemon().df().get("BuildCache") or []
-    ours = {str(each["ID"]) for each in records if PACKAGES in each["Description"]}
-    prune.remove_cache(prune.with_children(records, ours))
+    prune.remove_cache(str(each["ID"]) for each in records if each["CreatedAt"] >= since)
 
 
 def main() -> None:
@@ -184,11 +182,12 @@ def main() -> None:
         if variant.platform != "cuda" or described is None or described.python != PYTHON:
             sys.exit(f"{variant.name} has no CUDA base with Python {PYTHON}: name a variant that has (docs/tags.md)")
     for variant in variants:
+        began = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
         try:
             print(measure(variant, site), flush=True)
         finally:
             if not given.keep:
-                remove(variant)
+                remove(variant, began)
 
 
 if __name__ == "__main__":
