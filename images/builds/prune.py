@@ -97,9 +97,13 @@ def _parents(each: Mapping[str, Any]) -> set[str]:
 
 
 def remove_cache(keys: Iterable[str]) -> None:
-    """Remove records of the build cache."""
-    for key in keys:
-        run([choose().client, "builder", "prune", "--force", "--all", "--filter", f"id={key}"])
+    """Remove records of the build cache. The engine keeps one, without an error, while it has others built on it."""
+    left, before = set(keys), set[str]()
+    while left and left != before:
+        before = left
+        for key in left:
+            run([choose().client, "builder", "prune", "--force", "--all", "--filter", f"id={key}"])
+        left = left & {str(each["ID"]) for each in daemon().df().get("BuildCache") or []}
 
 
 def _is_old(description: str, commands: set[str]) -> bool:

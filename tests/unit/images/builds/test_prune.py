@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,3 +93,30 @@ def test_the_table_has_names_sizes_and_the_next_command() -> None:
     ]
     assert "invoke image.prune --yes" in prune.table(old)
     assert prune.table(StaleItems()) == "No old images or cache records."
+
+
+def test_a_record_is_removed_after_those_built_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = {"step": "", "next": "step", "last": "next", "other": ""}
+
+    def prune_leaf(argv: Sequence[str], *_: object) -> None:
+        key = argv[-1].removeprefix("id=")
+        if key not in parents.values():
+            parents.pop(key, None)
+
+    monkeypatch.setattr(prune, "run", prune_leaf)
+    monkeypatch.setattr(prune, "choose", lambda: SimpleNamespace(client="docker"))
+    monkeypatch.setattr(
+        prune, "daemon", lambda: SimpleNamespace(df=lambda: {"BuildCache": [{"ID": k} for k in parents]})
+    )
+
+    prune.remove_cache(["step", "next", "last"])
+
+    assert list(parents) == ["other"]
+
+
+def test_a_record_in_use_does_not_stop_the_removal_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "run", lambda *_: None)
+    monkeypatch.setattr(prune, "choose", lambda: SimpleNamespace(client="docker"))
+    monkeypatch.setattr(prune, "daemon", lambda: SimpleNamespace(df=lambda: {"BuildCache": [{"ID": "used"}]}))
+
+    prune.remove_cache(["used"])
