@@ -187,3 +187,19 @@ def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
 
     assert {"verl", "vllm", "ray", "transformers", "nvidia-ml-py"} <= names
     assert not names & {"torch", "numpy", "nvidia-cublas", "triton", "flashinfer-cubin"}
+
+
+def test_the_figures_in_the_docs_are_those_of_the_recorded_run() -> None:
+    job = training_table.read(CHECKOUT / "tests" / "data" / "trainings" / "grpo-0.5b-1gpu", 1)
+    cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
+    seconds = {phase: float(value) for _, phase, value, _ in training_table.phases(job)}
+    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+    parts = [
+        f"{cells['step, s']} s",
+        f"{seconds['gen']:.1f} s",
+        f"{seconds['old_log_prob']:.1f} s, {seconds['ref']:.1f} s",
+    ]
+    parts += [f"{seconds['update_actor']:.1f} s", f"{seconds['update_weights']:.2f} s", cells["tokens/s"]]
+    parts += [f"{int(cells['rollout, answer tokens/s']):,}", f"{float(cells['MFU of the update']):.2f}"]
+    assert f"| {' | '.join(parts)} | {cells['highest GPU memory, GiB']} GiB |" in page
