@@ -160,7 +160,8 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Options, list[tuple[s
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="KIND:SHAPE, or KIND with VERLJOB_MODEL")
     parser.add_argument("--out", type=Path, default=Path("training-runs"), help="folder of the results")
-    parser.add_argument("--inputs", type=Path, default=Path("/tmp/training-inputs"), help="folder of models and data")  # noqa: S108
+    # Not in /tmp, where another account could have made the folder of a model.
+    parser.add_argument("--inputs", type=Path, default=Path("training-inputs"), help="folder of models and data")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training; the first is a warm-up")
     parser.add_argument("--limit", type=float, default=540, metavar="S", help="seconds for each job")
     parser.add_argument("--until", type=float, default=math.inf, metavar="S", help="seconds for all jobs")

@@ -216,7 +216,9 @@ def explain(folder: Path) -> str:
 def copy_end(path: Path, target: Path, most: int = 100_000) -> None:
     """Copy the last bytes of a log."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(path.read_bytes()[-most:])
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - most))
+        target.write_bytes(log.read(most))
 
 
 def write_record(launch: Launch, began: float, ended: float, **outcome: Any) -> None:
