@@ -7,9 +7,9 @@ index: torch, the rollout engine and all that they need. Packages that no index 
 need hours to compile (flash-attn) are metadata alone, marked as such: `pip check` sees them, and no import works. The
 index's build of a package may be for another CUDA than the real base's. The variant is built on it by the code of
 `invoke build`, then what a training imports is imported, each module in a new container without a GPU; for SGLang, with
-Ubuntu's libcuda.so.1, which NVIDIA's container toolkit mounts on a node with GPUs. Prints a row of
-the table in docs/images.md for each variant. Needs docker, root for debootstrap, and about 15 GB of disk; both images
-are removed after each variant.
+Ubuntu's libcuda.so.1, which NVIDIA's container toolkit mounts on a node with GPUs. Prints a row of the table in
+docs/images.md for each variant. Needs docker, root for debootstrap, and about 15 GB of disk; the images are removed
+after each variant, and with them all records of the build cache that were made meanwhile.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     .venv/bin/python bench/images/same_bytes.py [--variant NAME] [--folder DIR] [--sides one two compare]
 
 Needs root, buildah and the docker daemon. Each side is `invoke build --variant NAME --reproducible`, which takes some
-minutes and 4 GB for verl.cpu, half an hour and 30 GB for cu130-wheels. The second side has another folder, umask 077,
+minutes and 4 GB for verl.cpu, 8 minutes and 30 GB for cu130-wheels. The second side has another folder, umask 077,
 another user name and home, and files that are three days younger; its steps see the machine's clock, minutes later.
 Prints the paths that differ.
 """
