@@ -163,9 +163,9 @@ class Job:
             )
         return self.process
 
-    def run(self, limit_s: float = END_S) -> int:
+    def run(self) -> int:
         try:
-            return self.start().wait(limit_s)
+            return self.start().wait(END_S)
         except subprocess.TimeoutExpired:
             self.process.terminate()
             return self.process.wait()

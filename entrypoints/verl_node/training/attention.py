@@ -3,8 +3,8 @@
 verl's default is flash_attention_2 in every release, and packing rows without padding relies on it. From 0.6 on
 `override_config.attn_implementation` replaces it (verl/workers/fsdp_workers.py, later verl/workers/config/model.py),
 except for the critic, which verl_node.training.critic_attention loads. flash-attn also computes the log-probabilities.
-Without it verl 0.9 loops over all tokens (verl/utils/torch_functional.py, logprobs_from_logits_v2): 20 s for 320
-answers of 1024 tokens on an H100, in place of 5.6 s with verl's fused kernels (docs/images.md).
+Without it verl 0.9 loops over all tokens (verl/utils/torch_functional.py, logprobs_from_logits_v2): about 20 s for
+320 answers of 1024 tokens on an H100, in place of 5.6 s with verl's fused kernels (docs/images.md).
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list
     return overrides
 
 
-def environment_without_flash_attn(series: str, external_modules: str) -> dict[str, str]:
+def environment_without_flash_attn(external_modules: str) -> dict[str, str]:
     """Return the variables for verl's processes; ``external_modules`` are those of the user or the image."""
-    if tuple(map(int, series.split("."))) < FIRST_WITH_CHOICE:
-        return {}
     return {EXTERNAL_MODULES: ",".join(filter(None, (external_modules, CRITIC)))}

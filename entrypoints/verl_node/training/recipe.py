@@ -131,7 +131,7 @@ def make_training(
     derived_overrides.check_paths(merged)
     worker_env = derived_overrides.worker_environment(file_log, expires)
     if of_environment:
-        worker_env |= attention.environment_without_flash_attn(release.series, external_modules)
+        worker_env |= attention.environment_without_flash_attn(external_modules)
     translated = [
         *_translated(release, merged.values()),
         *(derived_overrides.runtime_env_overrides(worker_env) if release.runtime_env else ()),

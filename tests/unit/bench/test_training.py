@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import training, training_inputs, training_job, training_table
+from bench.gpu import training, training_inputs, training_job, training_result, training_table
 from bench.gpu.reward import compute_score
 from bench.gpu.wheels import pack
 from tests.support.paths import CHECKOUT
@@ -83,7 +83,7 @@ def test_the_tokenizer_has_as_many_tokens_as_qwen2() -> None:
 def test_a_shape_has_the_parameters_of_its_model(shape: str, billions: float) -> None:
     shapes = training_inputs.SHAPES[shape]
     tokens = 1.0
-    operations = training_table.update_flops(
+    operations = training_result.update_flops(
         shapes, {"perf/total_num_tokens": tokens, "prompt_length/mean": 0.0, "response_length/mean": 0.0}
     )
     embedding = 0 if shapes["tie_word_embeddings"] else shapes["hidden_size"] * shapes["vocab_size"]
@@ -141,7 +141,7 @@ def test_a_problem_is_found(code: int, rows: list[dict[str, Any]], problem: str)
 
 
 def test_the_table_has_rates_shares_and_usage(a_run: Path) -> None:
-    job = training_table.read(a_run, 1)
+    job = training_result.read(a_run, 1)
     cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
 
     assert cells["steps"] == "2"
@@ -155,7 +155,7 @@ def test_the_table_has_rates_shares_and_usage(a_run: Path) -> None:
 
 
 def test_mfu_is_the_models_operations_over_the_peak(a_run: Path) -> None:
-    (mfu, _) = training_table.read(a_run, 1).update_mfu()
+    (mfu, _) = training_result.read(a_run, 1).update_mfu()
     by_weights = 6 * 0.494e9 * 360000 / (5 * 989e12)
     by_attention = 6 * 360000 * 1125 * 896 * 24 / (5 * 989e12)
 
@@ -163,7 +163,7 @@ def test_mfu_is_the_models_operations_over_the_peak(a_run: Path) -> None:
 
 
 def test_the_start_is_taken_apart_by_log_lines(a_run: Path) -> None:
-    rows = training_table.start(training_table.read(a_run, 1), [])
+    rows = training_table.start(training_result.read(a_run, 1), [])
 
     assert [row[1:] for row in rows] == [
         ["log: CUDA graphs are captured", "40.5", ""],
@@ -190,7 +190,7 @@ def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
 
 
 def test_the_figures_in_the_docs_are_those_of_the_recorded_run() -> None:
-    job = training_table.read(CHECKOUT / "tests" / "data" / "trainings" / "grpo-0.5b-1gpu", 1)
+    job = training_result.read(CHECKOUT / "tests" / "data" / "trainings" / "grpo-0.5b-1gpu", 1)
     cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
     seconds = {phase: float(value) for _, phase, value, _ in training_table.phases(job)}
     page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
