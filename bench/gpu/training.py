@@ -10,9 +10,9 @@ data and reward are then the real ones.
 
 Run it with the Python of an environment for bare launches that has vLLM (docs/runtimes.md; bench/gpu/wheels/ for a
 machine without a network), on an otherwise unused machine. A training is one slurm/node.sh with the runtime bare and
-the variables that launch.sh and Slurm would set. The batch is these GPUs' share of the recipes' 16 GPUs. Each job
-leaves a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if a job failed,
-had no time left, or has an implausible result.
+the variables that launch.sh and Slurm would set. A GPU's batch is its share of the recipes' 16 GPUs, half of it with
+GRPO. Each job leaves a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if
+a job failed, had no time left, or has an implausible result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from bench.gpu.training_job import Launch
 
 KINDS = ("grpo", "ppo", "resume", "vllm")
 REWARD = Path(__file__).with_name("reward.py")
-PROMPTS, MINI_BATCH = 64, 16  # a GPU's share: the recipes' 1024 and 256 are for 16 GPUs
+# A GPU's share is 64 and 16: the recipes' 1024 and 256 are for 16 GPUs. GRPO has five answers to a prompt, and seven
+# steps with half of it take as long as PPO's.
+BATCHES = {"grpo": (32, 8), "ppo": (64, 16)}
 ANSWER_TOKENS = 1024
 STEPS, STEPS_BEFORE_RESUME = 7, 3
 LEAST_S = 30  # a job is not started with less time
@@ -51,7 +53,7 @@ OF_7B = {
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 8,
 }
-PROMPTS_OF_7B, MINI_BATCH_OF_7B = 16, 4
+BATCH_OF_7B = (16, 4)
 OUTPUT_BYTES = 3 << 20
 
 
@@ -69,7 +71,7 @@ class Options:
 def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]) -> dict[str, Any]:
     """Return the deviations from the recipe; ``given`` ones win."""
     recipe = "ppo" if kind == "ppo" else "grpo"
-    prompts, mini_batch = (PROMPTS_OF_7B, MINI_BATCH_OF_7B) if shape == "7b" else (PROMPTS, MINI_BATCH)
+    prompts, mini_batch = BATCH_OF_7B if shape == "7b" else BATCHES[recipe]
     changes: dict[str, Any] = {
         "data.train_batch_size": prompts * gpus,
         "actor_rollout_ref.actor.ppo_mini_batch_size": mini_batch * gpus,

@@ -16,7 +16,7 @@ from bench.gpu.wheels import pack
 from tests.support.paths import CHECKOUT
 
 LOCK = CHECKOUT / "images" / "pins" / "locks" / "verl0.9.1-py3.12-torch2.11.0-x86_64-4ea378.txt"
-GRPO = CHECKOUT / "slurm" / "recipes" / "gsm8k_grpo.yaml"
+RECIPES = CHECKOUT / "slurm" / "recipes"
 
 
 def a_row(step: int, time: float, **metrics: float) -> dict[str, Any]:
@@ -97,13 +97,14 @@ def test_the_reward_is_the_share_of_favoured_words(answer: str, reward: float) -
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_the_batch_is_the_gpus_share_of_the_recipe(gpus: int) -> None:
-    changes = training.overrides("grpo", "0.5b", gpus, 7, ["trainer.test_freq=3"])
-    recipe = GRPO.read_text()
+@pytest.mark.parametrize(("kind", "of_share"), [("ppo", 1), ("grpo", 2)])
+def test_the_batch_is_the_gpus_share_of_the_recipe_and_half_of_it_for_grpo(kind: str, of_share: int, gpus: int) -> None:
+    changes = training.overrides(kind, "0.5b", gpus, 7, ["trainer.test_freq=3"])
+    recipe = (RECIPES / f"gsm8k_{kind}.yaml").read_text()
 
-    assert f"data.train_batch_size: {changes['data.train_batch_size'] * 16 // gpus}" in recipe
+    assert f"data.train_batch_size: {changes['data.train_batch_size'] * of_share * 16 // gpus}" in recipe
     mini_batch = changes["actor_rollout_ref.actor.ppo_mini_batch_size"]
-    assert f"actor_rollout_ref.actor.ppo_mini_batch_size: {mini_batch * 16 // gpus}" in recipe
+    assert f"actor_rollout_ref.actor.ppo_mini_batch_size: {mini_batch * of_share * 16 // gpus}" in recipe
     assert changes["trainer.test_freq"] == "3"
 
 
