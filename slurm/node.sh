@@ -27,6 +27,7 @@ _run() {
     STAGE=container
     container::remove_stale
     scratch::create
+    compile_cache::open
     ports::read_range
     ports::reserve "$PORTS_LOW" $((PORTS_HIGH - PORTS_FOR_HEADS)) "$VERLJOB_PORTS" "$SLURM_JOB_ID"
     export VERLJOB_PORT_BLOCK=$PORTS_FIRST-$PORTS_LAST

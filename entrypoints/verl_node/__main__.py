@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from verl_node.checks.background import NodeChecks
 from verl_node.errors import EndedFromOutside, NodeError
+from verl_node.node import compile_cache
 from verl_node.node.node_facts import NodeFacts
 from verl_node.node.shutdown import Shutdown
 from verl_node.ray_node import flags
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     with redirect_stdout(Masking(sys.stdout)), redirect_stderr(Masking(sys.stderr)):
         try:
+            os.environ.update(compile_cache.variables(os.environ))
             settings = _settings(options)
             masking.remember(settings.secrets)
             facts = NodeFacts.gather(settings)

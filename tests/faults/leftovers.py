@@ -20,7 +20,8 @@ mounted=$(grep -c '^overlay /var/lib/docker/overlay2' /proc/mounts)
 ((mounted <= running)) || echo "mount $mounted overlays of $running containers"
 for folder in /tmp /var/tmp /dev/shm /small; do
     [[ ! -d $folder ]] || find "$folder" -mindepth 1 -maxdepth 2 -user submitter ! -name guard ! -name verljob-ports \
-        ! -path '/tmp/podman-run-*' ! -path '/tmp/containers-user-*' ! -name 'libpod_rootless_lock_*'
+        ! -path '/tmp/podman-run-*' ! -path '/tmp/containers-user-*' ! -name 'libpod_rootless_lock_*' \
+        ! -path '/tmp/verljob-cache-*'
 done | sed 's/^/file /'
 ls -A /tmp/verljob-ports 2> /dev/null | grep -v '^guard$' | sed 's/^/port lock /'
 awk '$4 == "0A" && $8 == 2001 {print "listener " $2}' /proc/net/tcp /proc/net/tcp6

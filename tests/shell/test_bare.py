@@ -44,7 +44,12 @@ def bare(rig: Rig) -> Iterator[Rig]:
     python.chmod(0o755)
     (rig.root / "bin" / "setsid").symlink_to(str(shutil.which("setsid")))
     with tempfile.TemporaryDirectory(prefix="b-", dir=TMP) as local:
-        rig.environment.update(VERLJOB_LOCAL=local, VERLJOB_RUNTIME="bare", VERLJOB_IMAGE=str(rig.root / "verl"))
+        rig.environment.update(
+            VERLJOB_LOCAL=local,
+            VERLJOB_RUNTIME="bare",
+            VERLJOB_IMAGE=str(rig.root / "verl"),
+            VERLJOB_COMPILE_CACHE=str(rig.root / "compiled"),
+        )
         yield rig
         assert os.listdir(local) == []
 

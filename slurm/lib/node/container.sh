@@ -19,7 +19,7 @@ container::run() {
     export VERLJOB_CONTAINER_BEGAN_MS=$NOW_MS
     container::_open_lease
     [[ -z $ENDING ]] || exit 143
-    "${RUNTIME_ARGV[@]}" 9<&- 8<&- &
+    "${RUNTIME_ARGV[@]}" 9<&- 8<&- 6<&- &
     CONTAINER_CLIENT=$!
     trap 'node::_on_term; container::_terminate' TERM INT
     process::await "$CONTAINER_CLIENT" "$NODE_GRACE_S" container::_check || container::_abort

@@ -7,7 +7,7 @@ for name in \
     common/{log,ownership,verdict,process,env_table,ports} \
     runtime/runtime \
     node/spec/{devices,resources,mounts,environment,container_spec} \
-    node/{signed_image,image,scratch,secrets,container,host_check}; do
+    node/{signed_image,image,scratch,compile_cache,secrets,container,host_check}; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -76,6 +76,7 @@ node::_end() {
     [[ -z $NODE_FOLDER ]] || verdict::write "$NODE_FOLDER/verdict" || log::warn "the verdict could not be written to $NODE_FOLDER"
     verdict::send "$SLURM_NODEID-$HOST" >&3
     [[ -z ${LOCAL:-} ]] || scratch::save_ray_logs "$NODE_FOLDER/ray"
+    compile_cache::close
     scratch::remove
     ports::release
     (ports::remove_stale) # of a killed launch.sh

@@ -17,7 +17,7 @@ SECRET = "hf_a-known-secret"  # noqa: S105  no real secret
 
 # The required tools of a compute node: bash, coreutils, util-linux, and getent of the C library.
 COREUTILS = (
-    "cat chmod cp date dirname env id ln ls mkdir mkfifo mktemp mv nproc od paste printf readlink realpath rm rmdir "
+    "cat chmod cp date dirname du env id ln ls mkdir mkfifo mktemp mv nproc od paste printf readlink realpath rm rmdir "
     "sha256sum sleep sort"
 )
 TOOLS = f"bash flock getent setpriv stat tail tee timeout touch tr uniq {COREUTILS}".split()

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # its variables are read by the runtime
 # Mounts of the container, at the same paths as on the host.
 # Sets: CONTAINER_MODES, CONTAINER_MOUNTS, CONTAINER_SOURCES, CONTAINER_TMPFS, CONTAINER_WORKDIR, HF_HOME,
-#   TRANSFORMERS_CACHE, VERLJOB_DATA, VERLJOB_LEASE, VERLJOB_TOKEN_FILE.
+#   TRANSFORMERS_CACHE, VERLJOB_COMPILE_CACHE, VERLJOB_DATA, VERLJOB_LEASE, VERLJOB_TOKEN_FILE.
 
 declare -gA CONTAINER_SOURCES=() CONTAINER_MODES=() # of a mount point: the path on the host, and rw or ro
 
@@ -133,6 +133,8 @@ mounts::_add_private() {
     mounts::_add "$LOCAL/tmp" /tmp rw
     for name in lease token secrets out; do mounts::_add "$LOCAL/$name" "/run/verljob/$name" rw; done
     for name in passwd group; do mounts::_add "$LOCAL/$name" "/etc/$name" ro; done
+    unset VERLJOB_COMPILE_CACHE
+    [[ -z $COMPILE_CACHE ]] || { export VERLJOB_COMPILE_CACHE=/run/verljob/cache && mounts::_add "$COMPILE_CACHE" /run/verljob/cache rw; }
 }
 
 # Creates the mount points below /tmp, which the engine would create as root, so that they would remain.
