@@ -34,6 +34,8 @@ class Role:
     optimiser: float
     weights_offloaded: bool
     optimiser_offloaded: bool
+    offloaded_late: bool = False
+    """Whether offloaded weights stay on the GPU until their first use."""
 
     @property
     def busy(self) -> float:
@@ -48,7 +50,7 @@ class Role:
     @property
     def idle_at_start(self) -> float:
         """The same before the first step, which creates Adam's moments."""
-        return self.weights * (not self.weights_offloaded)
+        return self.weights * (not self.weights_offloaded or self.offloaded_late)
 
     @property
     def on_node(self) -> float:
@@ -81,6 +83,8 @@ def _role(config: Config, name: str, model: Model, *, is_trained: bool) -> Role:
     if not is_trained or (adapters and name == ACTOR):  # an adapter has less than a hundredth of the parameters
         gradients = optimiser = 0.0
     both = config.on(f"{engine}.offload_policy")
+    # With verl 0.9.1 and torch 2.11 FSDP1's NO_SHARD kept the reference's weights until its first forward pass.
+    late = name == REF and config.gpus == 1 and config.get(f"{ACTOR}.strategy") == "fsdp"
     return Role(
         name,
         weights,
@@ -88,6 +92,7 @@ def _role(config: Config, name: str, model: Model, *, is_trained: bool) -> Role:
         optimiser,
         both or config.on(f"{engine}.param_offload"),
         both or config.on(f"{engine}.optimizer_offload"),
+        offloaded_late=late,
     )
 
 
@@ -123,13 +128,14 @@ def _with_rollout(config: Config, total: int, parts: list[Role]) -> Iterator[Fin
     if part is None or config.get(f"{ROLLOUT}.name") not in ("vllm", "sglang"):
         return
     at_start, later = (sum(getattr(part, state) for part in parts) for state in ("idle_at_start", "idle"))
-    most = int((total - later) / total * 100) / 100
-    if at_start + part * total > total or later + part * total > total:
+    kept = max(at_start, later)
+    most = int((total - kept) / total * 100) / 100
+    if kept + part * total > total:
         make = error if at_start + part * total > total else warning
         yield make(
             UTILISATION,
             f"{UTILISATION} {part} is {_gb(part * total)} of a GPU's {_gb(total)}, and the training keeps "
-            f"{_gb(later)} of it.",
+            f"{_gb(kept)} of it.",
             f"Set {UTILISATION}={most:.2f} or less, or offload: {config.engine(ACTOR)}.param_offload=true and "
             "optimizer_offload=true.",
         )

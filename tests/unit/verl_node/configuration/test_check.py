@@ -111,6 +111,19 @@ def test_offloaded_parts_use_the_nodes_memory() -> None:
     assert (actor.idle, actor.on_node) == (0, SEVEN_BILLION.parameters * 12 / 16)
 
 
+@pytest.mark.parametrize(("gpus", "at_start"), [(1, SEVEN_BILLION.parameters * 4), (2, 0)])
+def test_offloaded_reference_stays_on_a_single_gpu_until_its_first_use(gpus: int, at_start: int) -> None:
+    values = config(
+        trainer__nnodes=1,
+        trainer__n_gpus_per_node=gpus,
+        actor_rollout_ref__actor__use_kl_loss=True,
+        actor_rollout_ref__ref__fsdp_config={"param_offload": True},
+    )
+    _, reference = memory.roles(values, SEVEN_BILLION)
+
+    assert (reference.key, reference.idle_at_start, reference.idle) == ("actor_rollout_ref.ref", at_start, 0)
+
+
 def test_adapter_needs_no_gradients_or_moments_of_the_model() -> None:
     (actor,) = memory.roles(config(actor_rollout_ref__model__lora_rank=32), SEVEN_BILLION)
     assert actor.gradients == actor.optimiser == 0
@@ -121,6 +134,23 @@ def test_rollout_must_leave_memory_for_the_training(share: float, severity: str)
     facts = Facts(gpu_memory=80 * GB, model=SEVEN_BILLION)
     found = list(memory.memory_of_a_gpu(config(actor_rollout_ref__rollout__gpu_memory_utilization=share), facts))
     assert [each.severity for each in found if each.severity != "note"] == ([severity] if severity else [])
+
+
+def test_share_beside_a_reference_that_leaves_a_single_gpu_late_is_an_error() -> None:
+    half = Model(494_032_768, 24, 14, 2, 64, 151936, 32768, 12288)
+    values = config(
+        trainer__nnodes=1,
+        trainer__n_gpus_per_node=1,
+        actor_rollout_ref__actor__use_kl_loss=True,
+        actor_rollout_ref__model__lora_rank=32,
+        actor_rollout_ref__ref__fsdp_config={"param_offload": True},
+        actor_rollout_ref__rollout__gpu_memory_utilization=0.96,
+    )
+    found = list(memory.memory_of_a_gpu(values, Facts(gpu_memory=80 * GB, model=half)))
+
+    assert [(each.severity, "gpu_memory_utilization=0.95 or less" in each.fix) for each in found[2:]] == [
+        ("error", True)
+    ]
 
 
 def test_steps_are_computed_from_rows_or_given() -> None:

@@ -1,0 +1,63 @@
+"""bench/gpu/training_memory.py: the check's memory estimate and its hang limit against recorded trainings."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from pathlib import Path
+
+import pytest
+from verl_node.supervision.hang import HangPolicy, Progress
+
+from bench.gpu import training_memory, training_result
+from tests.support.paths import CHECKOUT, DATA
+
+TRAININGS = sorted(path.parent for path in (DATA / "trainings").glob("*/launch.json"))
+MEASURED = [run for run in TRAININGS if "Available KV cache memory" in (run / "output").read_text(encoding="utf-8")]
+UNCOUNTED = "training, highest allocation"  # has the activations and logits, too
+
+
+def ids(run: Path) -> str:
+    return run.name
+
+
+def test_there_is_a_recorded_run_of_each_kind() -> None:
+    assert {training_result.read(run, 0).launch["kind"] for run in MEASURED} == {"grpo", "ppo"}
+
+
+@pytest.mark.parametrize("run", MEASURED, ids=ids)
+def test_estimate_is_within_15_percent_but_for_activations(run: Path) -> None:
+    parts = training_memory.parts(training_result.read(run, 0))
+
+    assert len(parts) == 7
+    for part in parts:
+        assert part.ratio == pytest.approx(1, abs=0.15) or (part.name == UNCOUNTED and part.ratio < 1), part
+
+
+@pytest.mark.parametrize("run", MEASURED, ids=ids)
+def test_memory_figures_in_the_docs_are_those_of_the_recorded_run(run: Path) -> None:
+    job = training_result.read(run, 0)
+    page = (CHECKOUT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+    for part in training_memory.parts(job):
+        assert f"| {' | '.join([job.launch['kind'].upper(), *part.cells()])} |" in page
+
+
+@pytest.mark.parametrize("run", MEASURED, ids=ids)
+def test_hang_limit_in_the_docs_is_that_of_the_recorded_steps(run: Path) -> None:
+    job = training_result.read(run, 0)
+    times = [row["time"] for row in job.rows]
+    clock = itertools.chain(times[:1], times)  # also read at the start
+    progress = Progress(HangPolicy(), lambda: next(clock))
+    for number in range(1, len(times) + 1):
+        progress.step(number)
+    seconds = [end - begin for begin, end in zip(times, times[1:])]
+    page = " ".join((CHECKOUT / "docs" / "resume.md").read_text(encoding="utf-8").split())
+
+    limit_s = progress.limit_s()
+    assert limit_s is not None
+    assert (
+        f"{job.launch['kind'].upper()} {min(seconds):.1f} to {max(seconds):.1f} s "
+        f"(median {statistics.median(seconds):.1f}, the first {job.per_step('step')[0]:.1f}), limit {limit_s:.0f} s"
+    ) in page
+    assert limit_s > 3 * max(seconds)
