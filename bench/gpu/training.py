@@ -2,17 +2,24 @@
 
     python3 bench/gpu/training.py [--out FOLDER] [--steps N] [--limit S] [--until S] [--override KEY=VALUE]… RUN…
 
-A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), resume (GRPO that saves and ends, and a
-second job that continues from its checkpoint) or vllm (the rollouts' engine alone). SHAPE is 0.5b, 1.5b or 7b: a Qwen2
-with that model's configuration and RANDOM weights, questions of GSM8K's lengths and a reward over tokens
-(training_inputs.py, reward.py). With VERLJOB_MODEL=Qwen/Qwen2-7B-Instruct in the environment SHAPE is left out; model,
-data and reward are then the real ones.
+A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), vllm (the rollouts' engine alone), or
+GRPO as one of
+
+    resume   a job that saves and ends, and a second one that continues from its checkpoint
+    start    a job of one small step with an empty cache of compiled code, and a second one with that cache
+    term     TERM in a rollout, to all processes, as by scancel
+    kill     KILL in a rollout, to vLLM's engine
+    missing  without a package that the engine imports
+
+SHAPE is 0.5b, 1.5b or 7b: a Qwen2 with that model's configuration and RANDOM weights, questions of GSM8K's lengths and
+a reward over tokens (training_inputs.py, reward.py). With VERLJOB_MODEL=Qwen/Qwen2-7B-Instruct in the environment SHAPE
+is left out; model, data and reward are then the real ones.
 
 Run it with the Python of an environment for bare launches that has vLLM (docs/runtimes.md; bench/gpu/wheels/ for a
 machine without a network), on an otherwise unused machine. A training is one slurm/node.sh with the runtime bare and
 the variables that launch.sh and Slurm would set. A GPU's batch is its share of the recipes' 16 GPUs, half of it with
 GRPO. Each job leaves a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if
-a job failed, had no time left, or has an implausible result.
+a job failed, had no time left, left processes or files, or has an implausible result.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -31,17 +39,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.gpu import training_inputs, training_job
+from bench.gpu import training_ends, training_inputs, training_job
 from bench.gpu.gpu_job import uuids
 from bench.gpu.training_job import Launch
 
-KINDS = ("grpo", "ppo", "resume", "vllm")
+KINDS = ("grpo", "ppo", "vllm", "resume", "start", *training_ends.KINDS)
 REWARD = Path(__file__).with_name("reward.py")
 # A GPU's share is 64 and 16: the recipes' 1024 and 256 are for 16 GPUs. GRPO has five answers to a prompt, and seven
 # steps with half of it take as long as PPO's.
 BATCHES = {"grpo": (32, 8), "ppo": (64, 16)}
 ANSWER_TOKENS = 1024
-STEPS, STEPS_BEFORE_RESUME = 7, 3
+BATCH_OF_START = (8, 4)
+STEPS = 7
+STEPS_OF = {"resume": 3, "start": 1, "term": 4, "kill": 4}  # of the first job
+NOT_VALIDATED = ("start", "term", "kill")
 LEAST_S = 30  # a job is not started with less time
 # The engine's share of a GPU of 80 GB: actor and critic of a training keep 16 bytes for each of their weights.
 ENGINE_MEMORY = {"ppo:0.5b": 0.5, "ppo:1.5b": 0.2, "grpo:1.5b": 0.5, "grpo:7b": 0.35, "ppo:7b": 0.2}
@@ -55,6 +66,7 @@ OF_7B = {
 }
 BATCH_OF_7B = (16, 4)
 OUTPUT_BYTES = 3 << 20
+STACK_DUMP = re.compile(r"logging\.cc:\d+:")  # lines of Ray's
 
 
 @dataclass
@@ -72,6 +84,8 @@ def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]
     """Return the deviations from the recipe; ``given`` ones win."""
     recipe = "ppo" if kind == "ppo" else "grpo"
     prompts, mini_batch = BATCH_OF_7B if shape == "7b" else BATCHES[recipe]
+    if kind == "start":
+        prompts, mini_batch = BATCH_OF_START
     changes: dict[str, Any] = {
         "data.train_batch_size": prompts * gpus,
         "actor_rollout_ref.actor.ppo_mini_batch_size": mini_batch * gpus,
@@ -79,7 +93,7 @@ def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]
         "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
         "actor_rollout_ref.rollout.ignore_eos": True,
         "trainer.total_training_steps": steps,
-        "trainer.test_freq": steps,
+        "trainer.test_freq": -1 if kind in NOT_VALIDATED else steps,
         "trainer.save_freq": steps if kind == "resume" else -1,
     }
     if shape:
@@ -96,12 +110,16 @@ def run(kind: str, shape: str, options: Options) -> dict[Path, list[str]]:
         began = time.monotonic()
         training_inputs.make(options.inputs, [shape])
         print(f"{shape}: random weights are there after {time.monotonic() - began:.0f} s", flush=True)
-    steps = STEPS_BEFORE_RESUME if kind == "resume" else options.steps
+    if kind == "start":
+        shutil.rmtree(options.inputs / "compile-cache", ignore_errors=True)
+    (options.inputs / "compile-cache").mkdir(parents=True, exist_ok=True)
+    steps = STEPS_OF.get(kind, options.steps)
     checkpoints(options).mkdir(parents=True, exist_ok=True)
     first = job(kind, shape, options, steps)
     jobs = {first.folder: do(first)}
-    if kind == "resume" and not jobs[first.folder]:
-        second = job(kind, shape, options, 2 * steps, attempt=2)
+    steps_and_attempt = {"resume": (2 * steps, 2), "start": (steps, 1)}
+    if kind in steps_and_attempt and not jobs[first.folder]:
+        second = job(kind, shape, options, *steps_and_attempt[kind])
         jobs[second.folder] = do(second)
     shutil.rmtree(checkpoints(options), ignore_errors=True)
     return jobs
@@ -121,7 +139,7 @@ def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -
         gpus=options.gpus,
         inputs=options.inputs,
         overrides=overrides(kind, shape, max(len(options.gpus), 1), steps, options.given),
-        limit_s=min(options.limit_s, options.end - time.time() - training_job.END_S - training_job.FREE_S),
+        limit_s=min(options.limit_s, options.end - time.time() - training_job.END_S - training_ends.FREE_S),
         steps=steps,
         attempt=attempt,
         checkpoints=checkpoints(options) if kind == "resume" else None,
@@ -137,12 +155,25 @@ def do(launch: Launch) -> list[str]:
     if launch.limit_s < LEAST_S:
         problems = [f"not run: {max(launch.limit_s, 0):.0f} s are left"]
     else:
-        problems = training_job.roll_out(launch) if launch.kind == "vllm" else training_job.train(launch)
+        problems = RUNNERS.get(launch.kind, training_job.train)(launch)
     print(f"{'FAILED' if problems else 'ok'}\t{launch.folder.name}\t{'; '.join(problems)}", flush=True)
     if problems and (launch.folder / "output").exists():
-        print((launch.folder / "output").read_text(errors="replace")[-3000:], flush=True)
+        lines = (launch.folder / "output").read_text(errors="replace").splitlines()
+        print("\n".join(line for line in lines if not STACK_DUMP.search(line))[-3000:], flush=True)
     archive(launch.folder)
     return problems
+
+
+def train_without_package(launch: Launch) -> list[str]:
+    """Run a training without MISSING; return the problems."""
+    folder = training_ends.package_folder(training_ends.MISSING)
+    if folder is None:
+        return [f"{training_ends.MISSING} is not a package below {sys.prefix}"]
+    with training_ends.moved_away(folder):
+        return training_job.train(launch)
+
+
+RUNNERS = {"vllm": training_job.roll_out, "missing": train_without_package}
 
 
 def archive(folder: Path) -> Path:

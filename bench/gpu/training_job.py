@@ -11,18 +11,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.gpu import training_ends
 from bench.gpu.gpu_job import CHECKOUT, Job, minor, smi, used_mib
 
 RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind in ("grpo", "ppo")}
 ROLLOUT = Path(__file__).with_name("rollout.py")
-END_S = 60  # for node.sh after TERM
-FREE_S = 20  # for the driver, to free a killed process's memory
+END_S = 20  # for node.sh after TERM; it takes about 5
+WATCH_S = 0.5
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "flash-attn")
 FILES = (
     "metrics.jsonl",
@@ -40,7 +41,7 @@ class Launch:
     """A job to run, and the folder of its results."""
 
     folder: Path
-    kind: str  # grpo, ppo, resume or vllm
+    kind: str  # of training.KINDS
     model: str
     random: bool
     gpus: list[str]
@@ -67,6 +68,7 @@ def train(launch: Launch) -> list[str]:
     job.environment |= {
         "SLURM_CPUS_PER_TASK": str(len(os.sched_getaffinity(0))),
         "VERLJOB_ATTEMPT": str(launch.attempt),
+        "VERLJOB_COMPILE_CACHE": str(launch.inputs / "compile-cache"),
         "VERLJOB_DATA": str(launch.inputs / "data"),
         "VERLJOB_MODEL": launch.model,
     }
@@ -80,35 +82,48 @@ def train(launch: Launch) -> list[str]:
         job.environment |= {"VERLJOB_PLATFORM": "cpu", "SLURM_GPUS_ON_NODE": "1", "SLURM_STEP_GPUS": "0"}
         job.environment["SLURM_CPUS_PER_TASK"] = "8"
     before, began = used_mib() if launch.gpus else [], time.time()
+    signal, remains = training_ends.Signal(launch.kind, job), training_ends.Remains(job.number)
+
+    def watch(node: int) -> None:
+        remains.note(node)
+        signal.send_when_due(node)
+
     with sampled(launch):
-        code = run_with_times(job, launch.folder / "output", launch.limit_s)
-    ended, freed = time.time(), seconds_until_free(before)
+        code, ended = run_with_times(job, launch.folder / "output", launch.limit_s, watch)
+    after = training_ends.aftermath(ended, before, remains)
     for name in FILES:
         if (job.run_dir / name).exists():
             shutil.copy(job.run_dir / name, launch.folder)
-    problems = [
-        *find_problems(code, job.rows(), launch.steps),
-        *(["GPU memory was not freed"] if freed is None else []),
-    ]
+    if launch.kind in training_ends.KINDS:
+        output = (launch.folder / "output").read_text(errors="replace")
+        problems = signal.problems() + training_ends.find_problems(launch.kind, code, job.rows(), output)
+        after["ended_s"] = round(ended - (signal.sent or began), 1)
+    else:
+        problems = find_problems(code, job.rows(), launch.steps, validated=launch.kind != "start")
+    problems += ["GPU memory was not freed"] if after["freed_s"] is None else []
+    problems += [f"left: {', '.join(after['left'])}"] if after["left"] else []
     (launch.folder / "explain.txt").write_text(explain(launch.folder), encoding="utf-8")
     if code and (job.run_dir / "nodes").exists():
         logs = [path for path in (job.run_dir / "nodes").rglob("*") if path.is_file()]
         for path in logs:
             copy_end(path, launch.folder / path.relative_to(job.run_dir))
-    write_record(launch, began, ended, code=code, problems=problems, freed_s=freed)
+    write_record(launch, began, ended, code=code, problems=problems, **after)
     job.remove()
     return problems
 
 
-def run_with_times(job: Job, output: Path, limit_s: float) -> int:
-    """Run a job; prefix each line of its output with the time. A job beyond the limit gets TERM, then KILL."""
+def run_with_times(job: Job, output: Path, limit_s: float, watch: Callable[[int], None]) -> tuple[int, float]:
+    """Run a job; prefix each line of its output with the time. A job beyond the limit gets TERM, then KILL.
+
+    Calls ``watch`` with the pid of node.sh while it runs. Returns the exit code, and the end in epoch seconds.
+    """
     process = subprocess.Popen(
         job.command, cwd=job.folder, env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
     def copy() -> None:
         assert process.stdout is not None
-        with output.open("w", encoding="utf-8") as file:
+        with process.stdout, output.open("w", encoding="utf-8") as file:
             for line in process.stdout:
                 text = line.decode(errors="replace").rstrip().replace("\r", " ")  # of progress bars
                 file.write(f"{time.time():.3f} {text}\n")
@@ -116,20 +131,30 @@ def run_with_times(job: Job, output: Path, limit_s: float) -> int:
 
     copier = threading.Thread(target=copy, daemon=True)
     copier.start()
-    try:
-        code = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
+    limit = time.monotonic() + limit_s
+    while (code := wait(process, WATCH_S)) is None and time.monotonic() < limit:
+        watch(process.pid)
+    if code is None:
         print(f"{output.parent.name}: TERM after {limit_s:.0f} s", flush=True)
         process.terminate()
-        try:
-            code = process.wait(END_S) or 124
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
+        code = wait(process, END_S)
+        code = 124 if code == 0 else code
+    if code is None:
+        process.kill()
+        code = process.wait()
+    ended = time.time()
     if code < 0:
         job.sweep()
     copier.join(10)
-    return code
+    return code, ended
+
+
+def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+    """Return the exit code of a process, None if it still runs after the limit."""
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def roll_out(launch: Launch) -> list[str]:
@@ -174,17 +199,7 @@ def sampled(launch: Launch) -> Iterator[None]:
         sampler.join()
 
 
-def seconds_until_free(before: Sequence[int]) -> float | None:
-    """Return the seconds until the GPUs use no more memory than ``before``, None if that takes over FREE_S."""
-    began = time.monotonic()
-    while time.monotonic() - began < FREE_S:
-        if not before or all(mib <= idle + 64 for mib, idle in zip(used_mib(), before)):
-            return round(time.monotonic() - began, 1)
-        time.sleep(0.5)
-    return None
-
-
-def find_problems(code: int, rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
+def find_problems(code: int, rows: Sequence[dict[str, Any]], steps: int, validated: bool = True) -> list[str]:
     """Return a phrase for each property of a sound training that is missing."""
     found = [f"exit code {code}"] if code else []
     metrics = [row["metrics"] for row in rows]
@@ -196,7 +211,7 @@ def find_problems(code: int, rows: Sequence[dict[str, Any]], steps: int) -> list
         found.append(f"actor/grad_norm is not positive in the steps {bad}")
     if any(each.get("critic/score/max", 0) <= each.get("critic/score/min", 0) for each in metrics):
         found.append("all answers of a step have the same reward")
-    if rows and not any(name.startswith("val-") for each in metrics for name in each):
+    if validated and rows and not any(name.startswith("val-") for each in metrics for name in each):
         found.append("no step has a validation")
     return found
 

@@ -1,4 +1,4 @@
-"""The tables of runs of bench/gpu/training.py: throughput, phases of a step, start, and what shows that it trains.
+"""The tables of runs of bench/gpu/training.py: throughput, phases of a step, start, checks of the training, and ends.
 
     python3 bench/gpu/training_table.py [--warm-up N] FOLDER…
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from bench.gpu import training_ends
 from bench.gpu.training_result import Row, Trained, read, read_lines
 
 PHASES = (
@@ -186,6 +187,31 @@ def checks(job: Trained) -> list[list[str]]:
     return rows
 
 
+ENDS = (
+    "run",
+    "signal",
+    "exit code",
+    "s until node.sh ended, after the signal or the launch",
+    "s from there until the GPU's memory was free",
+    "s from there until nothing was left",
+    "explain",
+)
+
+
+def ends(job: Trained, folder: Path) -> list[str]:
+    """Return the row of a job that a signal or a missing package ended."""
+    signals = {"term": "TERM to all processes", "kill": "KILL to vLLM's engine"}
+    seconds = [job.launch.get(name) for name in ("ended_s", "freed_s", "left_s")]
+    explained = (folder / "explain.txt").read_text(encoding="utf-8").splitlines()
+    return [
+        job.name,
+        signals.get(job.launch["kind"], f"none, without {training_ends.MISSING}"),
+        f"{job.launch['code']}{': ' + '; '.join(job.launch['problems']) if job.launch['problems'] else ''}",
+        *("" if figure is None else f"{figure:.1f}" for figure in seconds),
+        "".join(explained[:1]),
+    ]
+
+
 def alone(folder: Path) -> list[list[str]]:
     """Return the row of a run of vLLM alone, none for another job."""
     results = read_lines(folder / "vllm.json")
@@ -217,11 +243,13 @@ def main() -> None:
 def report(folders: Sequence[Path], warm_up: int = 1) -> str:
     """Return all tables of some runs."""
     jobs = [(job, folder) for folder in folders if (job := read(folder, warm_up)).launch["kind"] != "vllm"]
-    trained = [job for job, _ in jobs if job.rows]
+    ended = [(job, folder) for job, folder in jobs if job.launch["kind"] in training_ends.KINDS]
+    others = [job for job, _ in jobs if job.launch["kind"] not in training_ends.KINDS]
+    trained = [job for job in others if job.rows]
     without = [
         f"{job.name}: no step after the warm-up ({'; '.join(job.launch['problems'])})"
-        for job, _ in jobs
-        if not job.rows
+        for job in others
+        if not job.rows and (job.launch["problems"] or job.launch["kind"] != "start")
     ]
     engines = [row for folder in folders for row in alone(folder)]
     parts = [
@@ -236,6 +264,8 @@ def report(folders: Sequence[Path], warm_up: int = 1) -> str:
             [row for job in trained for row in checks(job)],
         ),
     ]
+    if ended:
+        parts.append(table(ENDS, [ends(job, folder) for job, folder in ended]))
     if engines:
         parts.append(
             table(
