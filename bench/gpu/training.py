@@ -29,6 +29,7 @@ import math
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import time
@@ -49,7 +50,7 @@ REWARD = Path(__file__).with_name("reward.py")
 # steps with half of it take as long as PPO's.
 BATCHES = {"grpo": (32, 8), "ppo": (64, 16)}
 ANSWER_TOKENS = 1024
-BATCH_OF_START = (8, 4)
+BATCH_OF_START = (16, 8)
 STEPS = 7
 STEPS_OF = {"resume": 3, "start": 1, "term": 4, "kill": 4}  # of the first job
 NOT_VALIDATED = ("start", "term", "kill")
@@ -108,7 +109,8 @@ def run(kind: str, shape: str, options: Options) -> dict[Path, list[str]]:
     """Do one RUN; return the folder and the problems of each of its jobs."""
     if shape:
         began = time.monotonic()
-        training_inputs.make(options.inputs, [shape])
+        make = [sys.executable, training_inputs.__file__, str(options.inputs), shape]
+        subprocess.run(make, check=True)  # a process that used the GPU keeps some of its memory
         print(f"{shape}: random weights are there after {time.monotonic() - began:.0f} s", flush=True)
     if kind == "start":
         shutil.rmtree(options.inputs / "compile-cache", ignore_errors=True)

@@ -79,7 +79,31 @@ runtime::unlimited() { printf 'devices cpus memory pids shm ulimits files\n'; }
 
 # usage: runtime::remove NAME
 # NAME is also the name of the job's node-local folder.
-runtime::remove() { bare::_kill_orphans "${VERLJOB_LOCAL:-/tmp}/$1"; }
+runtime::remove() {
+    local code=0
+    bare::_kill_orphans "${VERLJOB_LOCAL:-/tmp}/$1" || code=$?
+    bare::_remove_shared_memory "${VERLJOB_LOCAL:-/tmp}/$1"
+    return "$code"
+}
+
+# usage: bare::_remove_shared_memory FOLDER
+# Removes from /dev/shm, which belongs to the node, this account's files that were written since the job's node-local FOLDER
+# was made and that no process uses: CUDA, torch and vLLM leave some when they are ended. While another job of the account has
+# a folder there, a file may be one that it passes on, and is left alone.
+bare::_remove_shared_memory() {
+    local path line
+    local -a files=()
+    local -A used=()
+    for path in /dev/shm/*; do
+        [[ ! -f $path || -L $path || ! -O $path || ! $path -nt $1/token ]] || files+=("$path")
+    done
+    ((${#files[@]})) || return 0
+    for path in "${1%/*}/verljob-$UID-"*; do [[ ! -d $path || $path == "$1" ]] || return 0; done
+    while IFS= read -r line; do
+        [[ $line != */dev/shm/* ]] || used[/dev/shm/${line##*/dev/shm/}]=1
+    done < <(cat /proc/[0-9]*/maps 2> /dev/null | sort -u -k 6; readlink -- /proc/[0-9]*/fd/* 2> /dev/null)
+    for path in "${files[@]}"; do [[ -n ${used[$path]:-} ]] || rm -f -- "$path"; done
+}
 
 # usage: bare::_find_orphans FOLDER
 # Sets ORPHANS to this account's processes that belong to the job's node-local FOLDER: by the lease in their environment, an

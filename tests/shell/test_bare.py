@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,7 @@ esac
 """
 
 
+SHARED = Path("/dev/shm")  # noqa: S108  the node's own, with bare
 TMP = "/tmp"  # noqa: S108  short enough for the paths of sockets, which pytest's own folder is not
 
 
@@ -77,6 +80,44 @@ def test_bare_runs_the_checkouts_entrypoint_in_the_environment(bare: Rig) -> Non
     assert not {"SLURM_JOB_PARTITION", "VERLJOB_TOKEN", "VERLJOB_DRY_RUN"} & set(env)
     assert env["HF_TOKEN"] == SECRET  # entrypoint.sh reads it from the file
     assert bare.faked("cwd").strip() == str(bare.work)
+
+
+@pytest.fixture
+def shared() -> Iterator[str]:
+    """Return the beginning of names in /dev/shm that no other test has."""
+    with tempfile.NamedTemporaryFile(prefix="verljob-test-", dir=SHARED) as file:
+        yield f"{file.name}-"
+    for path in SHARED.glob(f"{Path(file.name).name}-*"):
+        path.unlink()
+
+
+def left_in(shared: str) -> set[str]:
+    return {path.name.rpartition("-")[2] for path in SHARED.glob(f"{Path(shared).name}*")}
+
+
+def test_shared_memory_that_no_process_uses_is_removed_with_the_job(bare: Rig, shared: str) -> None:
+    for name in ("before", "mapped", "open"):
+        Path(f"{shared}{name}").write_bytes(b"1")
+    with open(f"{shared}mapped", "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+    with mapped, open(f"{shared}open", "rb"):
+        touched = " ".join(f"{shared}{name}" for name in ("made", "mapped", "open"))
+        before = f"sleep 0.05; touch {touched}; ln -s {shared}before {shared}link"
+        bare.fake("container", bare.container("code=0", before=before))
+
+        node(bare)
+
+        assert left_in(shared) == {"before", "mapped", "open", "link"}
+
+
+def test_shared_memory_is_left_alone_while_another_job_of_the_account_runs(bare: Rig, shared: str) -> None:
+    other = Path(bare.environment["VERLJOB_LOCAL"]) / f"verljob-{os.getuid()}-21-1-0"
+    bare.fake("container", bare.container("code=0", before=f"sleep 0.05; mkdir {other}; touch {shared}made"))
+
+    node(bare)
+
+    other.rmdir()
+    assert left_in(shared) == {"made"}
 
 
 def test_rays_logs_are_saved(bare: Rig) -> None:

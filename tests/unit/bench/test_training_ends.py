@@ -242,7 +242,7 @@ def test_a_training_that_is_not_of_interest_has_no_validation(kind: str) -> None
     changes = training.overrides(kind, "0.5b", 2, training.STEPS_OF[kind], [])
 
     assert changes["trainer.test_freq"] == changes["trainer.save_freq"] == -1
-    assert changes["data.train_batch_size"] == (16 if kind == "start" else 64)
+    assert changes["data.train_batch_size"] == (32 if kind == "start" else 64)
 
 
 def test_every_training_has_the_cache_of_compiled_code(launch: Launch, node: Path) -> None:
