@@ -40,11 +40,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.gpu import training_ends, training_inputs, training_job
+from bench.gpu import training_inputs, training_job, training_shutdown
 from bench.gpu.gpu_job import uuids
 from bench.gpu.training_job import Launch
 
-KINDS = ("grpo", "ppo", "vllm", "resume", "start", *training_ends.KINDS)
+KINDS = ("grpo", "ppo", "vllm", "resume", "start", *training_shutdown.KINDS)
 REWARD = Path(__file__).with_name("reward.py")
 # A GPU's share is 64 and 16: the recipes' 1024 and 256 are for 16 GPUs. GRPO has five answers to a prompt, and seven
 # steps with half of it take as long as PPO's.
@@ -141,7 +141,7 @@ def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -
         gpus=options.gpus,
         inputs=options.inputs,
         overrides=overrides(kind, shape, max(len(options.gpus), 1), steps, options.given),
-        limit_s=min(options.limit_s, options.end - time.time() - training_job.END_S - training_ends.FREE_S),
+        limit_s=min(options.limit_s, options.end - time.time() - training_job.END_S - training_shutdown.FREE_S),
         steps=steps,
         attempt=attempt,
         checkpoints=checkpoints(options) if kind == "resume" else None,
@@ -168,10 +168,10 @@ def do(launch: Launch) -> list[str]:
 
 def train_without_package(launch: Launch) -> list[str]:
     """Run a training without MISSING; return the problems."""
-    folder = training_ends.package_folder(training_ends.MISSING)
+    folder = training_shutdown.package_folder(training_shutdown.MISSING)
     if folder is None:
-        return [f"{training_ends.MISSING} is not a package below {sys.prefix}"]
-    with training_ends.moved_away(folder):
+        return [f"{training_shutdown.MISSING} is not a package below {sys.prefix}"]
+    with training_shutdown.moved_away(folder):
         return training_job.train(launch)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import training_ends
+from bench.gpu import training_shutdown
 from bench.gpu.gpu_job import CHECKOUT, Job, minor, smi, used_mib
 
 RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind in ("grpo", "ppo")}
@@ -82,7 +82,7 @@ def train(launch: Launch) -> list[str]:
         job.environment |= {"VERLJOB_PLATFORM": "cpu", "SLURM_GPUS_ON_NODE": "1", "SLURM_STEP_GPUS": "0"}
         job.environment["SLURM_CPUS_PER_TASK"] = "8"
     before, began = used_mib() if launch.gpus else [], time.time()
-    signal, remains = training_ends.Signal(launch.kind, job), training_ends.Remains(job.number)
+    signal, remains = training_shutdown.Signal(launch.kind, job), training_shutdown.Remains(job.number)
 
     def watch(node: int) -> None:
         remains.note(node)
@@ -90,13 +90,13 @@ def train(launch: Launch) -> list[str]:
 
     with sampled(launch):
         code, ended = run_with_times(job, launch.folder / "output", launch.limit_s, watch)
-    after = training_ends.aftermath(ended, before, remains)
+    after = training_shutdown.aftermath(ended, before, remains)
     for name in FILES:
         if (job.run_dir / name).exists():
             shutil.copy(job.run_dir / name, launch.folder)
-    if launch.kind in training_ends.KINDS:
+    if launch.kind in training_shutdown.KINDS:
         output = (launch.folder / "output").read_text(errors="replace")
-        problems = signal.problems() + training_ends.find_problems(launch.kind, code, job.rows(), output)
+        problems = signal.problems() + training_shutdown.find_problems(launch.kind, code, job.rows(), output)
         after["ended_s"] = round(ended - (signal.sent or began), 1)
     else:
         problems = find_problems(code, job.rows(), launch.steps, validated=launch.kind != "start")

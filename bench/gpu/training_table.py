@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.gpu import training_ends
+from bench.gpu import training_shutdown
 from bench.gpu.training_result import Row, Trained, read, read_lines
 
 PHASES = (
@@ -205,7 +205,7 @@ def ends(job: Trained, folder: Path) -> list[str]:
     explained = (folder / "explain.txt").read_text(encoding="utf-8").splitlines()
     return [
         job.name,
-        signals.get(job.launch["kind"], f"none, without {training_ends.MISSING}"),
+        signals.get(job.launch["kind"], f"none, without {training_shutdown.MISSING}"),
         f"{job.launch['code']}{': ' + '; '.join(job.launch['problems']) if job.launch['problems'] else ''}",
         *("" if figure is None else f"{figure:.1f}" for figure in seconds),
         "".join(explained[:1]),
@@ -243,8 +243,8 @@ def main() -> None:
 def report(folders: Sequence[Path], warm_up: int = 1) -> str:
     """Return all tables of some runs."""
     jobs = [(job, folder) for folder in folders if (job := read(folder, warm_up)).launch["kind"] != "vllm"]
-    ended = [(job, folder) for job, folder in jobs if job.launch["kind"] in training_ends.KINDS]
-    others = [job for job, _ in jobs if job.launch["kind"] not in training_ends.KINDS]
+    ended = [(job, folder) for job, folder in jobs if job.launch["kind"] in training_shutdown.KINDS]
+    others = [job for job, _ in jobs if job.launch["kind"] not in training_shutdown.KINDS]
     trained = [job for job in others if job.rows]
     without = [
         f"{job.name}: no step after the warm-up ({'; '.join(job.launch['problems'])})"

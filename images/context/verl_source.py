@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,10 +129,10 @@ def _fetch(url: str, revision: str, environment: Mapping[str, str], commits: Pat
     if not (commits / commit).is_dir():
         unpacked = commits / f"{commit}.new"
         shutil.rmtree(unpacked, ignore_errors=True)
-        run([*git, "archive", f"--output={commits / commit}.tar", commit, "verl"])
-        with tarfile.open(commits / f"{commit}.tar") as archive:
-            archive.extractall(unpacked, filter="data")
-        (commits / f"{commit}.tar").unlink()
+        unpacked.mkdir()
+        # Links become files with their target, so that none leads out of the folder.
+        into = [f"--work-tree={unpacked}", "-c", "core.symlinks=false"]
+        run([*git, *into, "checkout", "--quiet", "--force", commit, "--", "verl"])
         unpacked.replace(commits / commit)
     return commit
 

@@ -8,7 +8,7 @@ from slurm.testbed import Cluster
 from tests.support.cluster.launches import STEPS, Launch, saved_step, submit
 
 
-def test_a_preempted_training_ends_at_its_next_checkpoint_with_the_cause(training: Launch) -> None:
+def test_a_preempted_training_shutdown_at_its_next_checkpoint_with_the_cause(training: Launch) -> None:
     result = training.result()
 
     assert (result["code"], result["stage"], result["attempt"]) == (76, "lead", 1), training.end_of_output()

@@ -82,7 +82,7 @@ def failed(cluster: Cluster, stub: str, environment: dict[str, str]) -> Launch:
     return launch
 
 
-def test_a_failed_training_ends_the_job_with_its_exit_code(failed: Launch) -> None:
+def test_a_failed_training_shutdown_the_job_with_its_exit_code(failed: Launch) -> None:
     job = failed.cluster.job(failed.id)
 
     assert (job.state, job.code) == ("FAILED", 7), failed.end_of_output()

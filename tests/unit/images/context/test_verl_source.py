@@ -129,6 +129,21 @@ def test_a_branch_that_moved_is_fetched_again_and_a_commit_is_not(
     assert (kept.folder / "verl/__init__.py").read_text() == "x = 1\n"
 
 
+def test_a_link_in_a_repository_leads_nowhere(checkout: Path, repository: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    (checkout / "verl/link.py").symlink_to(tmp_path / "secret")
+    (checkout / "verl/folder").symlink_to(tmp_path)
+    repository("add", "verl/link.py", "verl/folder")
+    repository("commit", "--quiet", "--message=links")
+
+    found = verl_source.find(f"git+{checkout.as_uri()}@main", nothing, commits=tmp_path / "commits")
+
+    for name, target in {"link.py": tmp_path / "secret", "folder": tmp_path}.items():
+        file = found.folder / "verl" / name
+        assert not file.is_symlink()
+        assert file.read_text() == str(target)
+
+
 @pytest.mark.parametrize(
     ("verl", "message"),
     [

@@ -43,7 +43,7 @@ def test_only_new_checkpoints_of_this_attempt_are_recorded(folder: Path) -> None
     assert record.read_text() == "5\n"
 
 
-def test_training_ends_at_the_next_checkpoint_after_the_notice(folder: Path) -> None:
+def test_training_shutdown_at_the_next_checkpoint_after_the_notice(folder: Path) -> None:
     logged: list[str] = []
     save(folder, 1)
 
@@ -67,7 +67,7 @@ def test_training_ends_at_the_next_checkpoint_after_the_notice(folder: Path) -> 
     assert any("at the latest in" in line for line in logged)
 
 
-def test_training_ends_at_the_deadline_without_another_checkpoint(folder: Path) -> None:
+def test_training_shutdown_at_the_deadline_without_another_checkpoint(folder: Path) -> None:
     (folder.parent / checkpoint_watch.NOTICE).write_text("1\n")
 
     with pytest.raises(TimeNearlyOver, match="without another checkpoint"):

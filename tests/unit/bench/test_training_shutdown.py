@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import training, training_ends, training_job, training_result, training_table
+from bench.gpu import training, training_job, training_result, training_shutdown, training_table
 from bench.gpu.gpu_job import Job
 from bench.gpu.training_job import Launch
 
@@ -65,9 +65,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(training_job, "Job", FakeJob)
     for name in ("TEMPORARY", "SHARED"):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(training_ends, name, tmp_path / name)
+        monkeypatch.setattr(training_shutdown, name, tmp_path / name)
         monkeypatch.setenv(name, str(tmp_path / name))
-    for module, name, seconds in ((training_ends, "ROLLOUT_S", 0.3), (training_ends, "LEFT_S", 1)):
+    for module, name, seconds in ((training_shutdown, "ROLLOUT_S", 0.3), (training_shutdown, "LEFT_S", 1)):
         monkeypatch.setattr(module, name, seconds)
     monkeypatch.setattr(training_job, "WATCH_S", 0.1)
     return script
@@ -124,8 +124,8 @@ def test_what_a_job_leaves_is_a_problem(kind: str, launch: Launch, node: Path, t
 
 
 def test_a_process_is_a_jobs_by_its_environment(sleeper: subprocess.Popen[bytes]) -> None:
-    assert training_ends.Remains(123408).found() == []
-    remains = training_ends.Remains(123407)
+    assert training_shutdown.Remains(123408).found() == []
+    remains = training_shutdown.Remains(123407)
     deadline = time.monotonic() + 5
     while not remains.found() and time.monotonic() < deadline:  # before its exec it has the test's environment
         time.sleep(0.05)
@@ -134,8 +134,8 @@ def test_a_process_is_a_jobs_by_its_environment(sleeper: subprocess.Popen[bytes]
 
 
 def test_the_folder_of_port_locks_is_no_remains_but_a_lock_in_it_is(node: Path) -> None:
-    remains = training_ends.Remains(1)
-    lock = training_ends.TEMPORARY / "verljob-ports" / "20000-20511"
+    remains = training_shutdown.Remains(1)
+    lock = training_shutdown.TEMPORARY / "verljob-ports" / "20000-20511"
     lock.mkdir(parents=True)
 
     assert remains.found() == [str(lock)]
@@ -144,11 +144,11 @@ def test_the_folder_of_port_locks_is_no_remains_but_a_lock_in_it_is(node: Path) 
 def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([[9000, 10], [9000, 10], [70, 10]])
     found = iter([["process 7 x"], []])
-    remains = training_ends.Remains(1)
-    monkeypatch.setattr(training_ends, "used_mib", lambda: next(used))
+    remains = training_shutdown.Remains(1)
+    monkeypatch.setattr(training_shutdown, "used_mib", lambda: next(used))
     monkeypatch.setattr(remains, "found", lambda: next(found))
 
-    after = training_ends.aftermath(time.time(), [10, 10], remains)
+    after = training_shutdown.aftermath(time.time(), [10, 10], remains)
 
     assert (after["left_s"], after["freed_s"], after["left"]) == (0.5, 1.0, [])
 
@@ -166,14 +166,14 @@ def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_exit_code_tells_a_sound_end(kind: str, code: int, sound: bool) -> None:
-    assert (training_ends.find_problems(kind, code, [{}], "") == []) == sound
+    assert (training_shutdown.find_problems(kind, code, [{}], "") == []) == sound
 
 
 def test_a_missing_package_ends_a_job_before_its_training() -> None:
     output = "1.0 ModuleNotFoundError: No module named 'openai_harmony'"
 
-    assert training_ends.find_problems("missing", 1, [], output) == []
-    assert training_ends.find_problems("missing", 0, [{}], "Training Progress:   0%") == [
+    assert training_shutdown.find_problems("missing", 1, [], output) == []
+    assert training_shutdown.find_problems("missing", 0, [{}], "Training Progress:   0%") == [
         "exit code 0",
         "a step was logged",
         "the training began",
@@ -188,7 +188,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(folder.parent))
-    monkeypatch.setattr(training_ends, "MISSING", folder.name)
+    monkeypatch.setattr(training_shutdown, "MISSING", folder.name)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     return folder
 

@@ -56,7 +56,7 @@ class Signal:
 
 
 class Remains:
-    """What a job leaves: processes, shared memory, and files in /tmp, which include its node-local folder.
+    """Processes, shared memory and files in /tmp, which include the node-local folder, that a job leaves.
 
     A process is the job's if it was once in the tree of its node.sh, or by its environment.
     """
