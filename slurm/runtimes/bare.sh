@@ -89,12 +89,16 @@ runtime::remove() {
 # usage: bare::_remove_shared_memory FOLDER
 # Removes from /dev/shm, which belongs to the node, this account's files that were written since the job's node-local FOLDER
 # was made and that no process uses: CUDA, torch and vLLM leave some when they are ended. While another job of the account has
-# a folder there, a file may be one that it passes on, and is left alone.
+# a folder there, a file may be one that it passes on, and is left alone. Another account can fill /dev/shm with names, so the
+# search is bounded.
 bare::_remove_shared_memory() {
     local path line
+    local -r began=$SECONDS
     local -a files=()
     local -A used=()
+    [[ -f $1/token ]] || return 0 # every file would be newer than a missing one
     for path in /dev/shm/*; do
+        ((SECONDS - began < 3)) || break
         [[ ! -f $path || -L $path || ! -O $path || ! $path -nt $1/token ]] || files+=("$path")
     done
     ((${#files[@]})) || return 0

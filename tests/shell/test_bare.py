@@ -110,6 +110,15 @@ def test_shared_memory_that_no_process_uses_is_removed_with_the_job(bare: Rig, s
         assert left_in(shared) == {"before", "mapped", "open", "link"}
 
 
+def test_shared_memory_is_left_alone_if_the_job_has_no_token_to_compare_its_age_with(bare: Rig, shared: str) -> None:
+    Path(f"{shared}before").touch()
+    bare.fake("container", bare.container("code=0", before=f'rm "$FOLDER/token"; touch {shared}made'))
+
+    node(bare)
+
+    assert left_in(shared) == {"before", "made"}
+
+
 def test_shared_memory_is_left_alone_while_another_job_of_the_account_runs(bare: Rig, shared: str) -> None:
     other = Path(bare.environment["VERLJOB_LOCAL"]) / f"verljob-{os.getuid()}-21-1-0"
     bare.fake("container", bare.container("code=0", before=f"sleep 0.05; mkdir {other}; touch {shared}made"))
