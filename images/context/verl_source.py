@@ -131,7 +131,7 @@ def _fetch(url: str, revision: str, environment: Mapping[str, str], commits: Pat
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()
         # Links become files with their target, so that none leads out of the folder.
-        into = [f"--work-tree={unpacked}", "-c", "core.symlinks=false"]
+        into = [f"--work-tree={unpacked}", "-c", "core.symlinks=false", "-c", "core.hooksPath=/dev/null"]
         run([*git, *into, "checkout", "--quiet", "--force", commit, "--", "verl"])
         unpacked.replace(commits / commit)
     return commit

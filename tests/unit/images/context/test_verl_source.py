@@ -129,6 +129,21 @@ def test_a_branch_that_moved_is_fetched_again_and_a_commit_is_not(
     assert (kept.folder / "verl/__init__.py").read_text() == "x = 1\n"
 
 
+def test_unpacking_a_revision_runs_no_hook(
+    checkout: Path, repository: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = tmp_path / "hooks" / "post-checkout"
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    (tmp_path / "gitconfig").write_text(f"[core]\nhooksPath = {hook.parent}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+
+    verl_source.find(f"git+{checkout.as_uri()}@main", nothing, commits=tmp_path / "commits")
+
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_link_in_a_repository_leads_nowhere(checkout: Path, repository: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     (checkout / "verl/link.py").symlink_to(tmp_path / "secret")
