@@ -29,6 +29,17 @@ def test_a_dry_run_prints_step_containers_and_environment(rig: Rig) -> None:
     assert leftovers(rig) == []
 
 
+@pytest.mark.parametrize(("chosen", "mounted"), [("<unset>", 2), ("0", 0)])
+def test_a_dry_run_has_the_compile_cache_of_each_node(rig: Rig, chosen: str, mounted: int) -> None:
+    done = rig.launch(
+        "demo_cpu", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>", VERLJOB_PLATFORM="cpu", VERLJOB_HOME=str(CHECKOUT),
+        VERLJOB_COMPILE_CACHE=chosen,
+    )  # fmt: skip
+
+    assert done.stdout.count("target=/run/verljob/cache") == mounted, done.stdout
+    assert done.stdout.count("\nVERLJOB_COMPILE_CACHE=/run/verljob/cache\n") == mounted
+
+
 def test_a_dry_run_names_the_command_that_prints_the_training(rig: Rig) -> None:
     done = rig.launch(
         "demo_cpu", "trainer.total_epochs=2", "+a='b c'", VERLJOB_DRY_RUN="1", SLURM_JOB_ID="<unset>",

@@ -8,7 +8,10 @@ container_spec::make() {
     CONTAINER_NAME=verljob-$UID-$SLURM_JOB_ID-$VERLJOB_ATTEMPT-$SLURM_NODEID
     CONTAINER_LABELS=("verljob.job=$SLURM_JOB_ID" "verljob.attempt=$VERLJOB_ATTEMPT" "verljob.user=$USER"
         "verljob.node=$HOST")
-    [[ -n ${LOCAL:-} ]] || LOCAL="<local folder>" COMPILE_CACHE='' VERLJOB_PORT_BLOCK='<first>-<last>' IMAGE_ID=$VERLJOB_IMAGE
+    if [[ -z ${LOCAL:-} ]]; then # a dry run
+        LOCAL="<local folder>" VERLJOB_PORT_BLOCK='<first>-<last>' IMAGE_ID=$VERLJOB_IMAGE COMPILE_CACHE='<compile cache>'
+        [[ ${VERLJOB_COMPILE_CACHE:-} != 0 ]] || COMPILE_CACHE=''
+    fi
     CONTAINER_IMAGE=$IMAGE_ID
     export VERLJOB_CONTAINER_BEGAN_MS='' # set at the start of the container; its name is listed now
     env_table::read_profile "$VERLJOB_PROFILE"
