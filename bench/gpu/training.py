@@ -112,9 +112,10 @@ def run(kind: str, shape: str, options: Options) -> dict[Path, list[str]]:
         make = [sys.executable, training_inputs.__file__, str(options.inputs), shape]
         subprocess.run(make, check=True)  # a process that used the GPU keeps some of its memory
         print(f"{shape}: random weights are there after {time.monotonic() - began:.0f} s", flush=True)
+    compiled = options.inputs / training_job.COMPILE_CACHE
     if kind == "start":
-        shutil.rmtree(options.inputs / "compile-cache", ignore_errors=True)
-    (options.inputs / "compile-cache").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(compiled, ignore_errors=True)
+    compiled.mkdir(parents=True, exist_ok=True)
     steps = STEPS_OF.get(kind, options.steps)
     checkpoints(options).mkdir(parents=True, exist_ok=True)
     first = job(kind, shape, options, steps)

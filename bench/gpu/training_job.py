@@ -24,6 +24,7 @@ RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind 
 ROLLOUT = Path(__file__).with_name("rollout.py")
 END_S = 20  # for node.sh after TERM; it takes about 5
 WATCH_S = 0.5
+COMPILE_CACHE = "compile-cache"  # in the folder of inputs
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "flash-attn")
 FILES = (
     "metrics.jsonl",
@@ -68,7 +69,7 @@ def train(launch: Launch) -> list[str]:
     job.environment |= {
         "SLURM_CPUS_PER_TASK": str(len(os.sched_getaffinity(0))),
         "VERLJOB_ATTEMPT": str(launch.attempt),
-        "VERLJOB_COMPILE_CACHE": str(launch.inputs / "compile-cache"),
+        "VERLJOB_COMPILE_CACHE": str(launch.inputs / COMPILE_CACHE),
         "VERLJOB_DATA": str(launch.inputs / "data"),
         "VERLJOB_MODEL": launch.model,
     }
@@ -82,15 +83,15 @@ def train(launch: Launch) -> list[str]:
         job.environment |= {"VERLJOB_PLATFORM": "cpu", "SLURM_GPUS_ON_NODE": "1", "SLURM_STEP_GPUS": "0"}
         job.environment["SLURM_CPUS_PER_TASK"] = "8"
     before, began = used_mib() if launch.gpus else [], time.time()
-    signal, remains = training_shutdown.Signal(launch.kind, job), training_shutdown.Remains(job.number)
+    signal, leftovers = training_shutdown.Signal(launch.kind, job), training_shutdown.Leftovers(job.number)
 
     def watch(node: int) -> None:
-        remains.note(node)
+        leftovers.note(node)
         signal.send_when_due(node)
 
     with sampled(launch):
         code, ended = run_with_times(job, launch.folder / "output", launch.limit_s, watch)
-    after = training_shutdown.aftermath(ended, before, remains)
+    after = training_shutdown.wait_clean(ended, before, leftovers)
     for name in FILES:
         if (job.run_dir / name).exists():
             shutil.copy(job.run_dir / name, launch.folder)

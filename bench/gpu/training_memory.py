@@ -31,7 +31,7 @@ _ROLLOUT = re.compile(
     r"memory of the rollout on each GPU: weights ([\d.]+) GB, and ([\d.]+) kB per token of its cache: "
     r"room for (\d+) sequences of (\d+) tokens"
 )
-_AFTER_FSDP = re.compile(r"After FSDP, memory allocated \(GB\): ([\d.]+), .*/([\d.]+)$")
+_AFTER_FSDP = re.compile(r"After FSDP, memory allocated \(GB\): ([\d.]+), .*/([\d.]+)$", re.MULTILINE)
 _ENGINE_WEIGHTS = re.compile(r"Model loading took ([\d.]+) GiB")
 _CACHE = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
 _CACHE_TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
@@ -89,7 +89,7 @@ def parts(job: Trained) -> list[Part]:
 
 
 def _trainer(job: Trained, text: str, roles: list[Role]) -> Iterator[Part]:
-    loaded = re.compile(_AFTER_FSDP.pattern, re.MULTILINE).findall(text)
+    loaded = _AFTER_FSDP.findall(text)
     if loaded:
         yield Part("weights of all models", sum(role.weights for role in roles), _gb(loaded[-1][0]))
     asleep = [(time, float(found[1])) for time, line in job.lines if (found := _ASLEEP.search(line))]
@@ -122,7 +122,7 @@ def _engine(text: str) -> Iterator[Part]:
 
 
 def _whole(job: Trained, text: str, roles: list[Role]) -> Iterator[Part]:
-    total = re.search(_AFTER_FSDP.pattern, text, re.MULTILINE)
+    total = _AFTER_FSDP.search(text)
     used = [gpu[1] for sample in job.samples for gpu in sample["gpus"]]
     if total and used and _SHARE in job.launch["overrides"]:
         share = job.launch["overrides"][_SHARE] * _gb(total[2])

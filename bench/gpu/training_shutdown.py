@@ -55,7 +55,7 @@ class Signal:
         return ["no signal was sent: " + ("no step was logged" if self.due is None else "vLLM's engine was not found")]
 
 
-class Remains:
+class Leftovers:
     """Processes, shared memory and files in /tmp, which include the node-local folder, that a job leaves.
 
     A process is the job's if it was once in the tree of its node.sh, or by its environment.
@@ -80,7 +80,7 @@ class Remains:
         return [f"process {pid} {title}" for pid, title in zip(live, titles)] + sorted(files() - self.files)
 
 
-def aftermath(ended: float, used_before: Sequence[int], remains: Remains) -> dict[str, Any]:
+def wait_clean(ended: float, used_before: Sequence[int], leftovers: Leftovers) -> dict[str, Any]:
     """Wait until the GPUs use no more memory than before and nothing is left.
 
     Returns the seconds since ``ended`` for both, None after the limits FREE_S and LEFT_S, and what is left.
@@ -91,7 +91,7 @@ def aftermath(ended: float, used_before: Sequence[int], remains: Remains) -> dic
         used = used_mib() if used_before and freed_s is None else []
         if freed_s is None and all(mib <= idle + 64 for mib, idle in zip(used, used_before)):
             freed_s = since
-        left = remains.found() if left_s is None else []
+        left = leftovers.found() if left_s is None else []
         if not left and left_s is None:
             left_s = since
         if (freed_s is not None or since > FREE_S) and (left_s is not None or since > LEFT_S):

@@ -81,6 +81,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def outcome(job: Trained) -> str:
+    """Return the exit code and the problems."""
+    return ": ".join(filter(None, (str(job.launch["code"]), "; ".join(job.launch["problems"]))))
+
+
 def throughput(job: Trained) -> list[str]:
     rates = [tokens / seconds for tokens, seconds in zip(job.tokens(), job.seconds())]
     rollouts = [job.answer_tokens(row) / seconds for row, seconds in zip(job.rows, job.per_step("gen")) if seconds]
@@ -101,7 +106,7 @@ def throughput(job: Trained) -> list[str]:
         spread([row["metrics"]["perf/mfu/actor"] for row in job.rows if "perf/mfu/actor" in row["metrics"]], 3),
         f"{statistics.fmean(percent for percent, _ in uses):.0f}" if uses else "",
         f"{max(mib for _, mib in uses) / 1024:.1f}" if uses else "",
-        f"{job.launch['code']}{': ' + '; '.join(job.launch['problems']) if job.launch['problems'] else ''}",
+        outcome(job),
     ]
 
 
@@ -206,7 +211,7 @@ def ends(job: Trained, folder: Path) -> list[str]:
     return [
         job.name,
         signals.get(job.launch["kind"], f"none, without {training_shutdown.MISSING}"),
-        f"{job.launch['code']}{': ' + '; '.join(job.launch['problems']) if job.launch['problems'] else ''}",
+        outcome(job),
         *("" if figure is None else f"{figure:.1f}" for figure in seconds),
         "".join(explained[:1]),
     ]

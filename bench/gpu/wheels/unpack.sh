@@ -1,6 +1,7 @@
 #!/bin/bash
 # usage: unpack.sh PIECES ENVIRONMENT
-# Makes the environment of pack.py's pieces, the files PIECES/part*, on top of the packages of this machine's python3.
+# Makes the environment of pack.py's pieces, the files PIECES/part*, on top of the packages of this machine's python3, and
+# writes bytecode for both.
 set -Eeuo pipefail
 
 pieces=$1 environment=$2

@@ -124,31 +124,31 @@ def test_what_a_job_leaves_is_a_problem(kind: str, launch: Launch, node: Path, t
 
 
 def test_a_process_is_a_jobs_by_its_environment(sleeper: subprocess.Popen[bytes]) -> None:
-    assert training_shutdown.Remains(123408).found() == []
-    remains = training_shutdown.Remains(123407)
+    assert training_shutdown.Leftovers(123408).found() == []
+    leftovers = training_shutdown.Leftovers(123407)
     deadline = time.monotonic() + 5
-    while not remains.found() and time.monotonic() < deadline:  # before its exec it has the test's environment
+    while not leftovers.found() and time.monotonic() < deadline:  # before its exec it has the test's environment
         time.sleep(0.05)
 
-    assert remains.found() == [f"process {sleeper.pid} sleep 60"]
+    assert leftovers.found() == [f"process {sleeper.pid} sleep 60"]
 
 
 def test_the_folder_of_port_locks_is_no_remains_but_a_lock_in_it_is(node: Path) -> None:
-    remains = training_shutdown.Remains(1)
+    leftovers = training_shutdown.Leftovers(1)
     lock = training_shutdown.TEMPORARY / "verljob-ports" / "20000-20511"
     lock.mkdir(parents=True)
 
-    assert remains.found() == [str(lock)]
+    assert leftovers.found() == [str(lock)]
 
 
 def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([[9000, 10], [9000, 10], [70, 10]])
     found = iter([["process 7 x"], []])
-    remains = training_shutdown.Remains(1)
+    leftovers = training_shutdown.Leftovers(1)
     monkeypatch.setattr(training_shutdown, "used_mib", lambda: next(used))
-    monkeypatch.setattr(remains, "found", lambda: next(found))
+    monkeypatch.setattr(leftovers, "found", lambda: next(found))
 
-    after = training_shutdown.aftermath(time.time(), [10, 10], remains)
+    after = training_shutdown.wait_clean(time.time(), [10, 10], leftovers)
 
     assert (after["left_s"], after["freed_s"], after["left"]) == (0.5, 1.0, [])
 
