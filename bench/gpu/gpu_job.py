@@ -33,8 +33,14 @@ overrides: {probe.steps: 1, probe.seconds: 1, probe.gib: 1}
 """
 
 
-def smi(query: str) -> list[list[str]]:
-    command = ["nvidia-smi", f"--query-{query}", "--format=csv,noheader,nounits"]
+def smi(query: str, gpus: Sequence[str] = ()) -> list[list[str]]:
+    """Return nvidia-smi's cells for each of the GPUs, by default all of them."""
+    command = [
+        "nvidia-smi",
+        f"--query-{query}",
+        "--format=csv,noheader,nounits",
+        *([f"--id={','.join(gpus)}"] if gpus else []),
+    ]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [[cell.strip() for cell in line.split(",")] for line in answer.splitlines()]
 
@@ -53,8 +59,8 @@ def minor(uuid: str) -> int:
     raise RuntimeError(f"/proc/driver/nvidia/gpus has no minor number for {uuid}")
 
 
-def used_mib() -> list[int]:
-    return [int(mib) for (mib,) in smi("gpu=memory.used")]
+def used_mib(gpus: Sequence[str] = ()) -> list[int]:
+    return [int(mib) for (mib,) in smi("gpu=memory.used", gpus)]
 
 
 def parents() -> dict[int, int]:

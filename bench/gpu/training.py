@@ -1,6 +1,7 @@
 """GRPO and PPO with vLLM rollouts on this machine's GPUs, on the launch's path of a node; and vLLM alone.
 
-    python3 bench/gpu/training.py [--out FOLDER] [--steps N] [--limit S] [--until S] [--override KEY=VALUE]… RUN…
+    python3 bench/gpu/training.py [--out FOLDER] [--gpus N,…] [--steps N] [--limit S] [--until S]
+                                  [--override KEY=VALUE]… RUN…
 
 A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), vllm (the rollouts' engine alone), or
 GRPO as one of
@@ -9,6 +10,8 @@ GRPO as one of
     start    a job of one small step with an empty cache of compiled code, and a second one with that cache
     term     TERM in a rollout, to all processes, as by scancel
     kill     KILL in a rollout, to vLLM's engine
+    nodes    a node for each GPU, as network namespaces of this machine (virtual_nodes.py)
+    lost     the same, and KILL in a rollout, to all processes of the last node
     missing  without a package that the engine imports
 
 SHAPE is 0.5b, 1.5b or 7b: a Qwen2 with that model's configuration and RANDOM weights, questions of GSM8K's lengths and
@@ -40,11 +43,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.gpu import training_inputs, training_job, training_shutdown
+from bench.gpu import training_inputs, training_job, training_shutdown, training_tasks
 from bench.gpu.gpu_job import uuids
 from bench.gpu.training_job import Launch
 
-KINDS = ("grpo", "ppo", "vllm", "resume", "start", *training_shutdown.KINDS)
+KINDS = ("grpo", "ppo", "vllm", "resume", "start", "nodes", *training_shutdown.KINDS)
 REWARD = Path(__file__).with_name("reward.py")
 # A GPU's share is 64 and 16: the recipes' 1024 and 256 are for 16 GPUs. GRPO has five answers to a prompt, and seven
 # steps with half of it take as long as PPO's.
@@ -52,8 +55,8 @@ BATCHES = {"grpo": (32, 8), "ppo": (64, 16)}
 ANSWER_TOKENS = 1024
 BATCH_OF_START = (16, 8)
 STEPS = 7
-STEPS_OF = {"resume": 3, "start": 1, "term": 4, "kill": 4}  # of the first job
-NOT_VALIDATED = ("start", "term", "kill")
+STEPS_OF = {"resume": 3, "start": 1, "term": 4, "kill": 4, "lost": 4}  # of the first job
+NOT_VALIDATED = ("start", "term", "kill", "lost")
 LEAST_S = 30  # a job is not started with less time
 # The engine's share of a GPU of 80 GB: actor and critic of a training keep 16 bytes for each of their weights.
 ENGINE_MEMORY = {"ppo:0.5b": 0.5, "ppo:1.5b": 0.2, "grpo:1.5b": 0.5, "grpo:7b": 0.35, "ppo:7b": 0.2}
@@ -142,7 +145,7 @@ def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -
         gpus=options.gpus,
         inputs=options.inputs,
         overrides=overrides(kind, shape, max(len(options.gpus), 1), steps, options.given),
-        limit_s=min(options.limit_s, options.end - time.time() - training_job.END_S - training_shutdown.FREE_S),
+        limit_s=min(options.limit_s, options.end - time.time() - training_tasks.END_S - training_shutdown.FREE_S),
         steps=steps,
         attempt=attempt,
         checkpoints=checkpoints(options) if kind == "resume" else None,
@@ -198,6 +201,12 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Options, list[tuple[s
     parser.add_argument("--out", type=Path, default=Path("training-runs"), help="folder of the results")
     # Not in /tmp, where another account could have made the folder of a model.
     parser.add_argument("--inputs", type=Path, default=Path("training-inputs"), help="folder of models and data")
+    parser.add_argument(
+        "--gpus",
+        type=lambda text: list(map(int, text.split(","))),
+        metavar="N,…",
+        help="by nvidia-smi's numbers; default: all",
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of a training; the first is a warm-up")
     parser.add_argument("--limit", type=float, default=540, metavar="S", help="seconds for each job")
     parser.add_argument("--until", type=float, default=math.inf, metavar="S", help="seconds for all jobs")
@@ -210,6 +219,10 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Options, list[tuple[s
             parser.error(f"{text} is no KIND:SHAPE, or KIND with VERLJOB_MODEL")
         runs.append((kind, shape))
     gpus = uuids() if shutil.which("nvidia-smi") else []
+    if given.gpus is not None:
+        if not set(given.gpus) <= set(range(len(gpus))):
+            parser.error(f"--gpus: this machine has the GPUs {list(range(len(gpus)))}")
+        gpus = [gpus[number] for number in given.gpus]
     end = time.time() + given.until
     out, inputs = given.out.resolve(), given.inputs.resolve()
     return Options(out, inputs, given.steps, given.limit, end, given.override, gpus), runs

@@ -11,20 +11,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.gpu import training_shutdown
 from bench.gpu.gpu_job import CHECKOUT, Job, minor, smi, used_mib
+from bench.gpu.training_tasks import run_with_times, tasks_of
+from bench.gpu.virtual_nodes import virtual_nodes
 
 RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind in ("grpo", "ppo")}
 ROLLOUT = Path(__file__).with_name("rollout.py")
-END_S = 20  # for node.sh after TERM; it takes about 5
-WATCH_S = 0.5
 COMPILE_CACHE = "compile-cache"  # in the folder of inputs
+ON_NODES = ("nodes", "lost")
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "flash-attn")
 FILES = (
     "metrics.jsonl",
@@ -82,23 +83,26 @@ def train(launch: Launch) -> list[str]:
     if not launch.gpus:  # a trial without GPUs
         job.environment |= {"VERLJOB_PLATFORM": "cpu", "SLURM_GPUS_ON_NODE": "1", "SLURM_STEP_GPUS": "0"}
         job.environment["SLURM_CPUS_PER_TASK"] = "8"
-    before, began = used_mib() if launch.gpus else [], time.time()
-    signal, leftovers = training_shutdown.Signal(launch.kind, job), training_shutdown.Leftovers(job.number)
+    before, began = used_mib(launch.gpus) if launch.gpus else [], time.time()
+    to_send = training_shutdown.Signal(launch.kind, job)
+    with virtual_nodes(max(len(launch.gpus), 2)) if launch.kind in ON_NODES else nullcontext([]) as nodes:
+        leftovers = training_shutdown.Leftovers(job.number, [node.local for node in nodes])
 
-    def watch(node: int) -> None:
-        leftovers.note(node)
-        signal.send_when_due(node)
+        def watch(running: Sequence[int]) -> None:
+            leftovers.note(running)
+            to_send.send_when_due(running)
 
-    with sampled(launch):
-        code, ended = run_with_times(job, launch.folder / "output", launch.limit_s, watch)
-    after = training_shutdown.wait_clean(ended, before, leftovers)
+        with sampled(launch):
+            tasks = tasks_of(job, nodes, launch.gpus)
+            code, ended = run_with_times(tasks, job.folder, launch.folder / "output", launch.limit_s, watch)
+        after = training_shutdown.wait_clean(ended, launch.gpus, before, leftovers)
     for name in FILES:
         if (job.run_dir / name).exists():
             shutil.copy(job.run_dir / name, launch.folder)
     if launch.kind in training_shutdown.KINDS:
         output = (launch.folder / "output").read_text(errors="replace")
-        problems = signal.problems() + training_shutdown.find_problems(launch.kind, code, job.rows(), output)
-        after["ended_s"] = round(ended - (signal.sent or began), 1)
+        problems = to_send.problems() + training_shutdown.find_problems(launch.kind, code, job.rows(), output)
+        after["ended_s"] = round(ended - (to_send.sent or began), 1)
     else:
         problems = find_problems(code, job.rows(), launch.steps, validated=launch.kind != "start")
     problems += ["GPU memory was not freed"] if after["freed_s"] is None else []
@@ -111,51 +115,6 @@ def train(launch: Launch) -> list[str]:
     write_record(launch, began, ended, code=code, problems=problems, **after)
     job.remove()
     return problems
-
-
-def run_with_times(job: Job, output: Path, limit_s: float, watch: Callable[[int], None]) -> tuple[int, float]:
-    """Run a job; prefix each line of its output with the time. A job beyond the limit gets TERM, then KILL.
-
-    Calls ``watch`` with the pid of node.sh while it runs. Returns the exit code, and the end in epoch seconds.
-    """
-    process = subprocess.Popen(
-        job.command, cwd=job.folder, env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-
-    def copy() -> None:
-        assert process.stdout is not None
-        with process.stdout, output.open("w", encoding="utf-8") as file:
-            for line in process.stdout:
-                text = line.decode(errors="replace").rstrip().replace("\r", " ")  # of progress bars
-                file.write(f"{time.time():.3f} {text}\n")
-                file.flush()
-
-    copier = threading.Thread(target=copy, daemon=True)
-    copier.start()
-    limit = time.monotonic() + limit_s
-    while (code := wait(process, WATCH_S)) is None and time.monotonic() < limit:
-        watch(process.pid)
-    if code is None:
-        print(f"{output.parent.name}: TERM after {limit_s:.0f} s", flush=True)
-        process.terminate()
-        code = wait(process, END_S)
-        code = 124 if code == 0 else code
-    if code is None:
-        process.kill()
-        code = process.wait()
-    ended = time.time()
-    if code < 0:
-        job.sweep()
-    copier.join(10)
-    return code, ended
-
-
-def wait(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
-    """Return the exit code of a process, None if it still runs after the limit."""
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def roll_out(launch: Launch) -> list[str]:
@@ -186,7 +145,7 @@ def sampled(launch: Launch) -> Iterator[None]:
     def sample() -> None:
         with (launch.folder / "smi.jsonl").open("w", encoding="utf-8") as file:
             while launch.gpus and not stop.wait(1 - time.time() % 1):
-                lines = smi("gpu=utilization.gpu,memory.used,power.draw")
+                lines = smi("gpu=utilization.gpu,memory.used,power.draw", launch.gpus)
                 gpus = [[float(cell) if cell[:1].isdigit() else None for cell in line] for line in lines]
                 file.write(json.dumps({"time": round(time.time(), 3), "gpus": gpus}) + "\n")
                 file.flush()
@@ -245,7 +204,7 @@ def write_record(launch: Launch, began: float, ended: float, **outcome: Any) -> 
         "random_weights": launch.random,
         "configuration": model_configuration(launch.model),
         "gpus": len(launch.gpus),
-        "card": smi("gpu=name")[0][0] if launch.gpus else "no GPU",
+        "card": smi("gpu=name", launch.gpus)[0][0] if launch.gpus else "no GPU",
         "versions": versions(),
         "overrides": launch.overrides,
         "began": began,

@@ -15,7 +15,8 @@ from typing import Any
 
 from bench.gpu.gpu_job import Job, parents, process_tree, used_mib
 
-KINDS = ("term", "kill", "missing")
+SIGNALLED = ("term", "kill", "lost")
+KINDS = (*SIGNALLED, "missing")
 ENGINE = re.compile(rb"VLLM::EngineCore")  # title by setproctitle; its workers are VLLM::Worker
 MISSING = "openai_harmony"
 ROLLOUT_S = 5  # after a step was logged, the rollout of the next one is running
@@ -25,7 +26,7 @@ TEMPORARY, SHARED = Path("/tmp"), Path("/dev/shm")  # noqa: S108 # of node.sh; w
 
 
 class Signal:
-    """The signal of a term or kill job: in the rollout after the first logged step."""
+    """The signal of a term, kill or lost job: in the rollout after the first logged step."""
 
     def __init__(self, kind: str, job: Job) -> None:
         self.kind = kind
@@ -34,41 +35,44 @@ class Signal:
         self.sent: float | None = None
         """Epoch seconds."""
 
-    def send_when_due(self, root: int) -> None:
-        """Send it once, to the process tree of ``root``: TERM to all of it, as Slurm does, or KILL to vLLM's engine."""
-        if self.kind not in ("term", "kill") or self.sent:
+    def send_when_due(self, nodes: Sequence[int]) -> None:
+        """Send it once: TERM to the process trees of ``nodes``, as Slurm does; KILL to vLLM's engine or the last."""
+        if self.kind not in SIGNALLED or self.sent:
             return
         if self.due is None:
             with suppress(ValueError):  # a line may be incomplete
                 self.due = time.time() + ROLLOUT_S if self.job.rows() else None
         elif time.time() >= self.due:
-            tree = sorted(process_tree(root))
-            pids = tree if self.kind == "term" else [pid for pid in tree if ENGINE.match(proc(pid, "cmdline"))][:1]
+            trees = [sorted(process_tree(node)) for node in nodes]
+            pids = trees[-1] if self.kind == "lost" else [pid for tree in trees for pid in tree]
+            if self.kind == "kill":
+                pids = [pid for pid in pids if ENGINE.match(proc(pid, "cmdline"))][:1]
             self.sent = time.time() if pids else None
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM if self.kind == "term" else signal.SIGKILL)
 
     def problems(self) -> list[str]:
-        if self.kind not in ("term", "kill") or self.sent:
+        if self.kind not in SIGNALLED or self.sent:
             return []
         return ["no signal was sent: " + ("no step was logged" if self.due is None else "vLLM's engine was not found")]
 
 
 class Leftovers:
-    """Processes, shared memory and files in /tmp, which include the node-local folder, that a job leaves.
+    """Processes, shared memory and files in /tmp and in node-local ``folders`` that a job leaves.
 
-    A process is the job's if it was once in the tree of its node.sh, or by its environment.
+    A process is the job's if it was once in the tree of a node.sh of its, or by its environment.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, folders: Sequence[Path] = ()) -> None:
         self.mark = f"SLURM_JOB_ID={number}".encode()
-        self.files = files()
+        self.folders = folders
+        self.files = files(folders)
         self.processes: dict[int, bytes] = {}
 
-    def note(self, root: int) -> None:
-        """Note the processes of the tree of ``root``."""
-        self.processes |= {pid: began(pid) for pid in process_tree(root)}
+    def note(self, nodes: Sequence[int]) -> None:
+        """Note the processes of the trees of ``nodes``."""
+        self.processes |= {pid: began(pid) for node in nodes for pid in process_tree(node)}
 
     def found(self) -> list[str]:
         live = [
@@ -77,10 +81,10 @@ class Leftovers:
             if self.processes.get(pid) == began(pid) or self.mark in proc(pid, "environ").split(b"\0")
         ]
         titles = [proc(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()[:80] for pid in live]
-        return [f"process {pid} {title}" for pid, title in zip(live, titles)] + sorted(files() - self.files)
+        return [f"process {pid} {title}" for pid, title in zip(live, titles)] + sorted(files(self.folders) - self.files)
 
 
-def wait_clean(ended: float, used_before: Sequence[int], leftovers: Leftovers) -> dict[str, Any]:
+def wait_clean(ended: float, gpus: Sequence[str], used_before: Sequence[int], leftovers: Leftovers) -> dict[str, Any]:
     """Wait until the GPUs use no more memory than before and nothing is left.
 
     Returns the seconds since ``ended`` for both, None after the limits FREE_S and LEFT_S, and what is left.
@@ -88,7 +92,7 @@ def wait_clean(ended: float, used_before: Sequence[int], leftovers: Leftovers) -
     freed_s = left_s = None
     while True:
         since = round(time.time() - ended, 1)
-        used = used_mib() if used_before and freed_s is None else []
+        used = used_mib(gpus) if gpus and freed_s is None else []
         if freed_s is None and all(mib <= idle + 64 for mib, idle in zip(used, used_before)):
             freed_s = since
         left = leftovers.found() if left_s is None else []
@@ -141,8 +145,9 @@ def proc(pid: int, name: str) -> bytes:
         return b""
 
 
-def files() -> set[str]:
-    """Return what is in shared memory, in /tmp, and in the folder of port locks, which stays there for all jobs."""
+def files(folders: Sequence[Path]) -> set[str]:
+    """Return what is in ``folders``, shared memory, /tmp, and the folder of port locks, which itself stays there."""
     locks = TEMPORARY / "verljob-ports"
-    found = {path for folder in (TEMPORARY, SHARED, locks) if folder.exists() for path in folder.iterdir()}
+    all_folders = (TEMPORARY, SHARED, locks, *folders)
+    found = {path for folder in all_folders if folder.exists() for path in folder.iterdir()}
     return set(map(str, found - {locks}))

@@ -205,7 +205,11 @@ ENDS = (
 
 def ends(job: Trained, folder: Path) -> list[str]:
     """Return the row of a job that a signal or a missing package ended."""
-    signals = {"term": "TERM to all processes", "kill": "KILL to vLLM's engine"}
+    signals = {
+        "term": "TERM to all processes",
+        "kill": "KILL to vLLM's engine",
+        "lost": "KILL to all processes of the last node",
+    }
     seconds = [job.launch.get(name) for name in ("ended_s", "freed_s", "left_s")]
     explained = (folder / "explain.txt").read_text(encoding="utf-8").splitlines()
     return [

@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from bench.gpu import training, training_job, training_result, training_shutdown, training_table
+from bench.gpu import training, training_job, training_result, training_shutdown, training_table, training_tasks
 from bench.gpu.gpu_job import Job
 from bench.gpu.training_job import Launch
+from bench.gpu.virtual_nodes import VirtualNode
 
 ENGINE = 'subprocess.Popen(["VLLM::EngineCore", "60"], executable="sleep", start_new_session=True)'
 # Ends with 143 after TERM, with 1 after its engine's end.
@@ -43,6 +46,38 @@ sys.exit(1)
 """
 
 
+@contextmanager
+def fake_virtual_nodes(count: int) -> Iterator[list[VirtualNode]]:
+    """Yield nodes on which a command runs as on this machine."""
+    with TemporaryDirectory() as top:
+        nodes = [VirtualNode(f"node-{number}", f"192.0.2.{number}", Path(top, str(number))) for number in range(count)]
+        for node in nodes:
+            node.local.mkdir(parents=True)
+            node.command = list  # type: ignore[method-assign, assignment]
+        yield nodes
+
+
+# A worker that leaves a file in its node-local folder if it is cleaned up after KILL, and a head that sees its end.
+ON_TWO_NODES = """\
+import os, pathlib, signal, sys, time
+run, local = pathlib.Path(os.environ["VERLJOB_RUN_DIR"]), pathlib.Path(os.environ["VERLJOB_LOCAL"])
+number = os.environ["SLURM_NODEID"]
+if "sweep" in sys.argv:
+    (run.parent / f"sweep-{number}").touch()
+    sys.exit()
+(run / f"pid-{number}").write_text(str(os.getpid()))
+while number == "1":
+    time.sleep(1)
+while not (worker := run / "pid-1").exists() or not worker.read_text():
+    time.sleep(0.1)
+(run / "metrics.jsonl").write_text('{"step": 1, "time": 1, "phases": {"step": 1}, "metrics": {}}\\n')
+while (stat := pathlib.Path("/proc", worker.read_text(), "stat")).exists() and ") Z " not in stat.read_text():
+    time.sleep(0.1)
+local.joinpath("left").touch()
+sys.exit(76)
+"""
+
+
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
     (tmp_path / "out").mkdir()
@@ -63,13 +98,14 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             self.command = [sys.executable, str(script)]
 
     monkeypatch.setattr(training_job, "Job", FakeJob)
+    monkeypatch.setattr(training_job, "virtual_nodes", fake_virtual_nodes)
     for name in ("TEMPORARY", "SHARED"):
         (tmp_path / name).mkdir()
         monkeypatch.setattr(training_shutdown, name, tmp_path / name)
         monkeypatch.setenv(name, str(tmp_path / name))
     for module, name, seconds in ((training_shutdown, "ROLLOUT_S", 0.3), (training_shutdown, "LEFT_S", 1)):
         monkeypatch.setattr(module, name, seconds)
-    monkeypatch.setattr(training_job, "WATCH_S", 0.1)
+    monkeypatch.setattr(training_tasks, "WATCH_S", 0.1)
     return script
 
 
@@ -94,6 +130,22 @@ def test_a_signal_ends_a_job_after_its_first_step(kind: str, code: int, launch: 
     assert 0 <= record(launch)["ended_s"] < 5
     assert record(launch)["left"] == []
     assert (launch.folder / "explain.txt").exists()
+
+
+def test_a_node_is_lost_cleaned_up_and_its_local_files_are_counted(
+    launch: Launch, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.write_text(ON_TWO_NODES)
+    launch.kind = "lost"
+    removed = []
+    monkeypatch.setattr(training_job.Job, "remove", lambda job: removed.extend(sorted(job.folder.glob("sweep-*"))))
+
+    left = training_job.train(launch)
+
+    assert [problem.rpartition("/")[2] for problem in left] == ["left"]
+    assert "/0/l/left" in left[0]
+    assert record(launch)["code"] == 76
+    assert [path.name for path in removed] == ["sweep-1"]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +197,10 @@ def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
     used = iter([[9000, 10], [9000, 10], [70, 10]])
     found = iter([["process 7 x"], []])
     leftovers = training_shutdown.Leftovers(1)
-    monkeypatch.setattr(training_shutdown, "used_mib", lambda: next(used))
+    monkeypatch.setattr(training_shutdown, "used_mib", lambda gpus: next(used))
     monkeypatch.setattr(leftovers, "found", lambda: next(found))
 
-    after = training_shutdown.wait_clean(time.time(), [10, 10], leftovers)
+    after = training_shutdown.wait_clean(time.time(), ["GPU-1", "GPU-2"], [10, 10], leftovers)
 
     assert (after["left_s"], after["freed_s"], after["left"]) == (0.5, 1.0, [])
 
@@ -160,6 +212,8 @@ def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
         ("term", 0, False),
         ("term", -9, False),
         ("kill", 76, True),
+        ("lost", 76, True),
+        ("lost", 0, False),
         ("kill", 0, False),
         ("kill", 143, False),
         ("kill", -9, False),
@@ -237,7 +291,7 @@ def test_a_start_has_a_new_cache_and_its_second_job_the_same(tmp_path: Path, mon
     assert seen == [(1, 1, []), (1, 1, ["compiled"]), (7, 1, ["compiled"])]
 
 
-@pytest.mark.parametrize("kind", ["start", "term", "kill"])
+@pytest.mark.parametrize("kind", ["start", "term", "kill", "lost"])
 def test_a_training_that_is_not_of_interest_has_no_validation(kind: str) -> None:
     changes = training.overrides(kind, "0.5b", 2, training.STEPS_OF[kind], [])
 
