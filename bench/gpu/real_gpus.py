@@ -74,6 +74,7 @@ def cases(gpus: Sequence[str]) -> list[Case]:
     if last:
         one = str(last)
         selected += [
+            Case("no mask, one GPU", {}, [last], [last]),
             Case(f"CUDA={one}, one GPU", {CUDA: one}, [last], [last]),
             Case("CUDA=0, one GPU", {CUDA: "0"}, [0], [0]),
             Case(f"CUDA, HIP and ROCR are {one}, one GPU", {CUDA: one, HIP: one, ROCR: one}, [last], [last]),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import training_shutdown
+from bench.gpu import training_result, training_shutdown
 from bench.gpu.gpu_job import CHECKOUT, Job, minor, smi, used_mib
 from bench.gpu.training_tasks import run_with_times, tasks_of
 from bench.gpu.virtual_nodes import virtual_nodes
@@ -104,7 +104,8 @@ def train(launch: Launch) -> list[str]:
         problems = to_send.problems() + training_shutdown.find_problems(launch.kind, code, job.rows(), output)
         after["ended_s"] = round(ended - (to_send.sent or began), 1)
     else:
-        problems = find_problems(code, job.rows(), launch.steps, validated=launch.kind != "start")
+        rows = training_result.with_all_gpus(job.rows())
+        problems = find_problems(code, rows, launch.steps, validated=launch.kind != "start")
     problems += ["GPU memory was not freed"] if after["freed_s"] is None else []
     problems += [f"left: {', '.join(after['left'])}"] if after["left"] else []
     (launch.folder / "explain.txt").write_text(explain(launch.folder), encoding="utf-8")

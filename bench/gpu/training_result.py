@@ -83,10 +83,18 @@ def read_lines(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
+def with_all_gpus(rows: list[Row]) -> list[Row]:
+    """Return the head's rows, each with the GPUs of the other nodes, which have rows of their own."""
+    whole = [row for row in rows if "step" in row["phases"]]
+    for row in whole:
+        row["gpus"] = [gpu for each in rows if each["step"] == row["step"] for gpu in each.get("gpus", [])]
+    return whole
+
+
 def read(folder: Path, warm_up: int) -> Trained:
     """Return the job of a folder, without the steps of its warm-up."""
     launch = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
-    rows = [row for row in read_lines(folder / "metrics.jsonl") if "step" in row["phases"]]
+    rows = with_all_gpus(read_lines(folder / "metrics.jsonl"))
     output = folder / "output"
     text = output.read_text("utf-8", "replace") if output.exists() and launch["kind"] != "vllm" else ""
     lines = [(float(found[1]), found[2]) for line in text.splitlines() if (found := _TIMED.match(line))]

@@ -238,3 +238,23 @@ def test_the_sweep_kills_orphans_of_a_killed_node_sh(bare: Rig) -> None:
     assert done.returncode == 0, done.stderr
     assert not lives(int(bare.faked("stray")))
     assert not lives(int(bare.faked("container.pid")))
+
+
+@pytest.mark.parametrize(
+    ("masks", "expected"),
+    [
+        ({}, "GPU-b,GPU-a"),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, "3"),
+        ({"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "1"}, ""),
+    ],
+)
+def test_without_slurms_mask_the_steps_gpus_are_the_mask(rig: Rig, masks: dict[str, str], expected: str) -> None:
+    script = "CONTAINER_GPUS=(GPU-b GPU-a)\nenvironment::_require_mask\nbash -c 'echo $CUDA_VISIBLE_DEVICES'"
+
+    assert rig.source("node/spec/environment", script, **masks).stdout.strip() == expected
+
+
+def test_without_nvidia_gpus_no_mask_is_set(rig: Rig) -> None:
+    script = 'CONTAINER_GPUS=()\nenvironment::_require_mask\necho "mask: ${CUDA_VISIBLE_DEVICES-none}"'
+
+    assert rig.source("node/spec/environment", script).stdout == "mask: none\n"

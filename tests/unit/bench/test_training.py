@@ -141,6 +141,14 @@ def test_a_problem_is_found(code: int, rows: list[dict[str, Any]], problem: str)
     assert problem in training_job.find_problems(code, rows, 1)
 
 
+def test_a_row_has_the_gpus_of_all_nodes() -> None:
+    rows = [a_row(1, 0), {"step": 1, "time": 0, "phases": {}, "metrics": {}, "gpus": ["other"]}, a_row(2, 20)]
+    whole = training_result.with_all_gpus(rows)
+
+    assert [len(row["gpus"]) for row in whole] == [2, 1]
+    assert training_job.find_problems(0, whole, 2) == []
+
+
 def test_the_table_has_rates_shares_and_usage(a_run: Path) -> None:
     job = training_result.read(a_run, 1)
     cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))

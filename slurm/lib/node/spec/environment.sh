@@ -22,8 +22,11 @@ environment::collect() {
     for name in ${TABLE[unset]:-}; do
         [[ $name =~ ^[A-Za-z_][A-Za-z0-9_]*$ ]] || fail 64 "a table of the platform or profile unsets '$name', which is not a variable name" "write unset=NAME NAME"
     done
-    # If all devices of the node are visible, only Slurm's mask separates the jobs: verl_node derives its own from it.
-    ! runtime::limits devices || for name in ${TABLE[unset]:-}; do unset "$name"; done
+    if runtime::limits devices; then
+        for name in ${TABLE[unset]:-}; do unset "$name"; done
+    else
+        environment::_require_mask
+    fi
     # For users who run `ray status` or `ray job` in the container; Ray before 2.52 does not read them.
     export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$VERLJOB_TOKEN_FILE
     secrets::find
@@ -39,6 +42,14 @@ environment::collect() {
     done < <(compgen -e | sort)
     # shellcheck disable=SC2206 # a list of names
     CONTAINER_ENV+=(${TABLE[unset]:-})
+}
+
+# If all devices of the node are visible, only a mask separates the jobs, from which verl_node derives its own. Slurm sets one; if a
+# prolog or the batch script removed it, every job would use the node's first GPUs.
+environment::_require_mask() {
+    [[ -z ${CUDA_VISIBLE_DEVICES:-}${HIP_VISIBLE_DEVICES:-}${ROCR_VISIBLE_DEVICES:-}${GPU_DEVICE_ORDINAL:-} ]] || return 0
+    ((${#CONTAINER_GPUS[@]} == 0)) || CUDA_VISIBLE_DEVICES=$(IFS=,; printf '%s' "${CONTAINER_GPUS[*]}")
+    [[ -z ${CUDA_VISIBLE_DEVICES:-} ]] || export CUDA_VISIBLE_DEVICES
 }
 
 # usage: environment::is_passed NAME
