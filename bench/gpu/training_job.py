@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.gpu import training_result, training_shutdown
 from bench.gpu.gpu_job import CHECKOUT, Job, minor, smi, used_mib
-from bench.gpu.training_tasks import run_with_times, tasks_of
+from bench.gpu.training_tasks import run_with_times, tasks_of, write_result
 from bench.gpu.virtual_nodes import virtual_nodes
 
 RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind in ("grpo", "ppo")}
@@ -96,6 +96,7 @@ def train(launch: Launch) -> list[str]:
             tasks = tasks_of(job, nodes, launch.gpus)
             code, ended = run_with_times(tasks, job.folder, launch.folder / "output", launch.limit_s, watch)
         after = training_shutdown.wait_clean(ended, launch.gpus, before, leftovers)
+    write_result(job, [node.name for node in nodes] or [job.environment["SLURMD_NODENAME"]])
     for name in FILES:
         if (job.run_dir / name).exists():
             shutil.copy(job.run_dir / name, launch.folder)
@@ -109,7 +110,7 @@ def train(launch: Launch) -> list[str]:
     problems += ["GPU memory was not freed"] if after["freed_s"] is None else []
     problems += [f"left: {', '.join(after['left'])}"] if after["left"] else []
     (launch.folder / "explain.txt").write_text(explain(launch.folder), encoding="utf-8")
-    if code and (job.run_dir / "nodes").exists():
+    if (code or nodes) and (job.run_dir / "nodes").exists():
         logs = [path for path in (job.run_dir / "nodes").rglob("*") if path.is_file()]
         for path in logs:
             copy_end(path, launch.folder / path.relative_to(job.run_dir))
@@ -126,10 +127,13 @@ def roll_out(launch: Launch) -> list[str]:
     argv += ["--tokens", str(launch.overrides["data.max_response_length"])]
     argv += ["--memory", settings.get("gpu_memory_utilization", "0.6")]
     argv += ["--max-num-seqs", settings.get("max_num_seqs", "256")]
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": launch.gpus[0]} if launch.gpus else {})
     began = time.time()
     with sampled(launch), (launch.folder / "output").open("wb") as output:
         try:
-            run = subprocess.run(argv, stdout=output, stderr=subprocess.STDOUT, timeout=launch.limit_s, check=False)
+            run = subprocess.run(
+                argv, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=launch.limit_s, check=False
+            )
             code = run.returncode
         except subprocess.TimeoutExpired:
             code = 124

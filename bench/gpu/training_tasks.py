@@ -15,6 +15,13 @@ from pathlib import Path
 from bench.gpu.gpu_job import Job, process_tree
 from bench.gpu.virtual_nodes import VirtualNode, environment
 
+# As launch.sh; $1 is the run directory, $2 the attempt.
+RESULT = """\
+HOST=$3 STAGE=launch
+for name in log ownership verdict; do source "$VERLJOB_HOME/slurm/lib/common/$name.sh"; done
+verdict::read "$1/nodes/0-$3/verdict"
+verdict::write_result "$@"
+"""
 END_S = 20  # for node.sh after TERM; it takes about 5
 WATCH_S = 0.5
 Task = tuple[Sequence[str], Mapping[str, str]]
@@ -79,6 +86,13 @@ def run_with_times(
             subprocess.run([*command, "sweep"], env=environment, check=True, capture_output=True)
     copier.join(10)
     return code, ended
+
+
+def write_result(job: Job, hosts: Sequence[str]) -> None:
+    """Write result.json of the head's verdict; without one, of a head that was killed, there is none."""
+    if (job.run_dir / "nodes" / f"0-{hosts[0]}" / "verdict").exists():
+        argv = ["bash", "-euc", RESULT, "-", str(job.run_dir), job.environment["VERLJOB_ATTEMPT"], *hosts]
+        subprocess.run(argv, env=job.environment, check=True)
 
 
 def terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -24,6 +24,7 @@ _CLASS_OF_STAGE = {
     "image": "image",
     "data": "data",
     "model": "hf-cache",
+    "rollout": "image",
     "checks": "slurm-container",
     "container": "slurm-container",
     "launch": "slurm-container",

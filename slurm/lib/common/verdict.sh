@@ -26,6 +26,7 @@ verdict::classify() {
         71:* | 75:*) VERDICT[class]=ray-gcs ;;
         *:image | *:data) VERDICT[class]=${VERDICT[stage]} ;;
         *:model) VERDICT[class]=hf-cache ;;
+        *:rollout) VERDICT[class]=image ;;
         *:checks | *:container | *:launch | *:lead) VERDICT[class]=slurm-container ;;
         *:head | *:join | *:cluster) VERDICT[class]=ray-gcs ;;
     esac

@@ -69,6 +69,7 @@ def test_a_missing_package_ends_the_job_with_66_and_its_name(trained: Job, node:
     result = trained.result()
     assert (result["code"], result["stage"], result["host"]) == (66, "rollout", f"n{node}")
     assert "The rollout vllm needs the module xgrammar, which cannot be imported on " in result["cause"]
+    assert result["class"] == "image"
     assert f"{trained.folder}/site/vllm/engine.py:3" in result["cause"]
     assert time.monotonic() - began < 30
     assert trained.leftovers() == []

@@ -13,7 +13,7 @@ from bench.gpu import training_memory, training_result
 from tests.support.paths import CHECKOUT, DATA
 
 TRAININGS = sorted(path.parent for path in (DATA / "trainings").glob("*/launch.json"))
-MEASURED = [run for run in TRAININGS if "Available KV cache memory" in (run / "output").read_text(encoding="utf-8")]
+MEASURED = [run for run in TRAININGS if training_result.read(run, 0).launch["kind"] in ("grpo", "ppo")]
 UNCOUNTED = "training, highest allocation"  # has the activations and logits, too
 
 

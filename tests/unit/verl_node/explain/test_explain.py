@@ -406,7 +406,21 @@ def test_time_limit_reports_the_unread_size(tmp_path: Path) -> None:
 
 
 CODES = (0, 64, 65, 66, 69, 70, 71, 75, 76, 77, 93, 143, 137, 1)
-STAGES = ("launch", "image", "container", "checks", "head", "join", "cluster", "data", "model", "train", "hang", "lead")
+STAGES = (
+    "launch",
+    "image",
+    "container",
+    "checks",
+    "head",
+    "join",
+    "cluster",
+    "data",
+    "model",
+    "rollout",
+    "train",
+    "hang",
+    "lead",
+)
 
 
 def test_shell_and_python_classify_verdicts_equally() -> None:
