@@ -28,6 +28,7 @@ from verl_node.reporting.verdict import Verdict
 from verl_node.settings.settings import Settings
 from verl_node.supervision import cgroup_events, heartbeat, lease, process_tree
 from verl_node.supervision.waiting import ended, run_watched
+from verl_node.training import external_modules
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     with redirect_stdout(Masking(sys.stdout)), redirect_stderr(Masking(sys.stderr)):
         try:
-            os.environ.update(compile_cache.variables(os.environ))
+            os.environ.update({**compile_cache.variables(os.environ), **external_modules.variables(os.environ)})
             settings = _settings(options)
             masking.remember(settings.secrets)
             facts = NodeFacts.gather(settings)

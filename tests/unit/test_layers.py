@@ -142,8 +142,8 @@ def test_only_main_reads_the_environment_of_the_supervisor() -> None:
         if node.value.id == "os"
     }
 
-    # These run in other processes: Ray workers, and children with variables of the hub and of libraries.
+    # These run in other processes: Ray workers, verl's, and children with variables of the hub and of libraries.
     ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "fast_start", "start", "worker_setup")}
     inputs, checks = {"inputs/hub.py", "inputs/model.py"}, {"checks/__main__.py", "checks/child.py", "gpu/count.py"}
-    others = {*ray_node, *inputs, *checks, "configuration/__main__.py"}
+    others = {*ray_node, *inputs, *checks, "configuration/__main__.py", "training/ipc_sockets.py"}
     assert readers - others == {"__main__.py"}

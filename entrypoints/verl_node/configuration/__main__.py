@@ -32,7 +32,7 @@ from verl_node.inputs.model import DEMO
 from verl_node.reporting.masking import masked
 from verl_node.settings.identity import installed
 from verl_node.settings.parsing import image_overrides
-from verl_node.training import attention, recipe, releases
+from verl_node.training import attention, external_modules, recipe, releases
 
 _NICE = 10  # forming the cluster meanwhile needs the CPUs
 
@@ -82,7 +82,7 @@ def _training(options: argparse.Namespace) -> recipe.Training:
         wandb=options.wandb,
         long=options.long,
         flash_attn=attention.flash_attn_installed(),
-        external_modules=os.environ.get(attention.EXTERNAL_MODULES, ""),
+        external_modules=os.environ.get(external_modules.NAME, ""),
     )
 
 

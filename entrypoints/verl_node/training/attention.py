@@ -13,12 +13,11 @@ from collections.abc import Iterable
 from importlib import metadata
 
 from verl_node.settings.overrides import Override
+from verl_node.training import external_modules
 
 FIRST_WITH_CHOICE = (0, 6)
 FIRST_WITH_A_LOOP = (0, 9)
 POLICY = "actor_rollout_ref.model"
-EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"  # verl/__init__.py imports them in every process, from 0.6 on
-CRITIC = "verl_node.training.critic_attention"
 NOTE = (
     "flash-attn is not installed: attention is PyTorch's sdpa, and padding is not removed, which costs memory and time "
     "with answers of different lengths."
@@ -54,6 +53,6 @@ def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list
     return overrides
 
 
-def environment_without_flash_attn(external_modules: str) -> dict[str, str]:
-    """Return the variables for verl's processes; ``external_modules`` are those of the user or the image."""
-    return {EXTERNAL_MODULES: ",".join(filter(None, (external_modules, CRITIC)))}
+def environment_without_flash_attn(given: str) -> dict[str, str]:
+    """Return the variables for verl's processes; ``given`` are the external modules so far."""
+    return {external_modules.NAME: external_modules.added(given, external_modules.CRITIC_ATTENTION)}

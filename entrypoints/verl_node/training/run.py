@@ -16,7 +16,7 @@ from verl_node.settings.identity import Identity
 from verl_node.settings.settings import Settings
 from verl_node.supervision.child import Process
 from verl_node.supervision.waiting import run_watched
-from verl_node.training import attention, derived_overrides, releases
+from verl_node.training import attention, derived_overrides, external_modules, releases
 from verl_node.training import recipe as recipes
 from verl_node.training.metrics import MetricsWriter
 from verl_node.training.recipe import Training
@@ -83,7 +83,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         expires=None if derived_overrides.EXPIRES in settings.environ else _expires(settings),
         long=settings.allocation.end_time is None or settings.allocation.end_time - time.time() > _DAY_S,
         flash_attn=attention.flash_attn_installed(),
-        external_modules=settings.environ.get(attention.EXTERNAL_MODULES, ""),
+        external_modules=settings.environ.get(external_modules.NAME, ""),
     )
     training = resumed(training, settings.attempt, shared=settings.shared_folders)
     return Plan(training, recipes.prepare_argv(training, settings.data_dir, settings.data_source), settings.run_dir)

@@ -66,6 +66,22 @@ def test_any_uid_can_import_verl_with_the_cpu_platform_and_both_packages(
     ]
 
 
+def test_verls_sockets_are_in_the_tmpdir_of_a_job_that_has_one(daemon: DockerClient, subject: Subject) -> None:
+    program = (
+        "import os, tempfile\n"
+        "os.environ.update(TMPDIR=tempfile.mkdtemp(), VERL_USE_EXTERNAL_MODULES='verl_node.training.ipc_sockets')\n"
+        "import verl, zmq\n"
+        "trainer, engine = zmq.Context.instance().socket(zmq.REQ), zmq.Context.instance().socket(zmq.REP)\n"
+        "handle = 'ipc:///tmp/rl-colocate-zmq-01000000-replica-0-rank-0.sock'\n"
+        "trainer.bind(handle), engine.connect(handle)\n"
+        "trainer.send_pyobj('weights')\n"
+        "print(engine.recv_pyobj(), os.listdir(os.environ['TMPDIR']), os.path.exists(handle[len('ipc://'):]))"
+    )
+
+    output = output_of(daemon, subject.image, "python3", "-c", program)
+    assert output.splitlines()[-1] == "weights ['rl-colocate-zmq-01000000-replica-0-rank-0.sock'] False"
+
+
 def test_any_uid_of_group_0_has_a_home_folder_and_a_name(daemon: DockerClient, subject: Subject) -> None:
     program = (
         "import getpass, os, pathlib; pathlib.Path.home().joinpath('x').touch(); print(getpass.getuser(), os.getgid())"
