@@ -19,10 +19,12 @@ a reward over tokens (training_inputs.py, reward.py). With VERLJOB_MODEL=Qwen/Qw
 is left out; model, data and reward are then the real ones.
 
 Run it with the Python of an environment for bare launches that has vLLM (docs/runtimes.md; bench/gpu/wheels/ for a
-machine without a network), on an otherwise unused machine. A training is one slurm/node.sh with the runtime bare and
-the variables that launch.sh and Slurm would set. A GPU's batch is its share of the recipes' 16 GPUs, half of it with
-GRPO. Each job leaves a folder and its .tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if
-a job failed, had no time left, left processes or files, or has an implausible result.
+machine without a network), on an otherwise unused machine, or beside another one with other --gpus and --inputs: files
+that a job leaves are then not looked for, because they may be the other's. A training is one slurm/node.sh with the
+runtime bare and the variables that launch.sh and Slurm would set; VERLJOB_COMPILE_CACHE=0 turns its cache of compiled
+code off. A GPU's batch is its share of the recipes' 16 GPUs, half of it with GRPO. Each job leaves a folder and its
+.tar.gz in --out, from which training_table.py makes the tables. Exits with 1 if a job failed, had no time left, left
+processes or files, or has an implausible result.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ REWARD = Path(__file__).with_name("reward.py")
 # steps with half of it take as long as PPO's.
 BATCHES = {"grpo": (32, 8), "ppo": (64, 16)}
 ANSWER_TOKENS = 1024
-BATCH_OF_START = (16, 8)
+SMALL_BATCH = (16, 8)
 STEPS = 7
 STEPS_OF = {"resume": 3, "start": 1, "term": 4, "kill": 4, "lost": 4}  # of the first job
-NOT_VALIDATED = ("start", "term", "kill", "lost")
+SMALL = ("start", "term", "kill", "lost")  # also without a validation
 LEAST_S = 30  # a job is not started with less time
 # The engine's share of a GPU of 80 GB: actor and critic of a training keep 16 bytes for each of their weights.
 ENGINE_MEMORY = {"ppo:0.5b": 0.5, "ppo:1.5b": 0.2, "grpo:1.5b": 0.5, "grpo:7b": 0.35, "ppo:7b": 0.2}
@@ -69,6 +71,8 @@ OF_7B = {
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 8,
 }
 BATCH_OF_7B = (16, 4)
+# The critic has no gradient checkpointing: the activations of 8 rows take about 30 GB with 0.5 B weights.
+OF_PPO_1_5B = {"critic.ppo_micro_batch_size_per_gpu": 2}
 OUTPUT_BYTES = 3 << 20
 STACK_DUMP = re.compile(r"logging\.cc:\d+:")  # lines of Ray's
 
@@ -82,14 +86,16 @@ class Options:
     end: float
     given: Sequence[str]
     gpus: list[str]
+    alone: bool
+    """Whether these are all GPUs of the machine."""
 
 
 def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]) -> dict[str, Any]:
     """Return the deviations from the recipe; ``given`` ones win."""
     recipe = "ppo" if kind == "ppo" else "grpo"
     prompts, mini_batch = BATCH_OF_7B if shape == "7b" else BATCHES[recipe]
-    if kind == "start":
-        prompts, mini_batch = BATCH_OF_START
+    if kind in SMALL:
+        prompts, mini_batch = SMALL_BATCH
     changes: dict[str, Any] = {
         "data.train_batch_size": prompts * gpus,
         "actor_rollout_ref.actor.ppo_mini_batch_size": mini_batch * gpus,
@@ -97,7 +103,7 @@ def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]
         "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
         "actor_rollout_ref.rollout.ignore_eos": True,
         "trainer.total_training_steps": steps,
-        "trainer.test_freq": -1 if kind in NOT_VALIDATED else steps,
+        "trainer.test_freq": -1 if kind in SMALL else steps,
         "trainer.save_freq": steps if kind == "resume" else -1,
     }
     if shape:
@@ -105,6 +111,8 @@ def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]
         changes["reward.custom_reward_function.path"] = REWARD
     if shape == "7b":
         changes |= OF_7B
+    if (recipe, shape) == ("ppo", "1.5b"):
+        changes |= OF_PPO_1_5B
     return changes | dict(text.split("=", 1) for text in given)
 
 
@@ -143,6 +151,7 @@ def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -
         model=model,
         random=bool(shape),
         gpus=options.gpus,
+        alone=options.alone,
         inputs=options.inputs,
         overrides=overrides(kind, shape, max(len(options.gpus), 1), steps, options.given),
         limit_s=min(options.limit_s, options.end - time.time() - training_tasks.END_S - training_shutdown.FREE_S),
@@ -218,14 +227,14 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Options, list[tuple[s
         if kind not in KINDS or (shape not in training_inputs.SHAPES if "VERLJOB_MODEL" not in os.environ else shape):
             parser.error(f"{text} is no KIND:SHAPE, or KIND with VERLJOB_MODEL")
         runs.append((kind, shape))
-    gpus = uuids() if shutil.which("nvidia-smi") else []
-    if given.gpus is not None:
-        if not set(given.gpus) <= set(range(len(gpus))):
-            parser.error(f"--gpus: this machine has the GPUs {list(range(len(gpus)))}")
-        gpus = [gpus[number] for number in given.gpus]
+    every = uuids() if shutil.which("nvidia-smi") else []
+    if not set(given.gpus or []) <= set(range(len(every))):
+        parser.error(f"--gpus: this machine has the GPUs {list(range(len(every)))}")
+    gpus = every if given.gpus is None else [every[number] for number in given.gpus]
     end = time.time() + given.until
     out, inputs = given.out.resolve(), given.inputs.resolve()
-    return Options(out, inputs, given.steps, given.limit, end, given.override, gpus), runs
+    alone = len(gpus) == len(every)
+    return Options(out, inputs, given.steps, given.limit, end, given.override, gpus, alone), runs
 
 
 def main() -> int:

@@ -50,6 +50,8 @@ class Launch:
     inputs: Path
     overrides: Mapping[str, Any]
     limit_s: float
+    alone: bool = True
+    """Whether no other job runs on the machine."""
     steps: int = 0
     attempt: int = 1
     checkpoints: Path | None = None
@@ -70,7 +72,7 @@ def train(launch: Launch) -> list[str]:
     job.environment |= {
         "SLURM_CPUS_PER_TASK": str(len(os.sched_getaffinity(0))),
         "VERLJOB_ATTEMPT": str(launch.attempt),
-        "VERLJOB_COMPILE_CACHE": str(launch.inputs / COMPILE_CACHE),
+        "VERLJOB_COMPILE_CACHE": os.environ.get("VERLJOB_COMPILE_CACHE", str(launch.inputs / COMPILE_CACHE)),
         "VERLJOB_DATA": str(launch.inputs / "data"),
         "VERLJOB_MODEL": launch.model,
     }
@@ -86,7 +88,8 @@ def train(launch: Launch) -> list[str]:
     before, began = used_mib(launch.gpus) if launch.gpus else [], time.time()
     to_send = training_shutdown.Signal(launch.kind, job)
     with virtual_nodes(max(len(launch.gpus), 2)) if launch.kind in ON_NODES else nullcontext([]) as nodes:
-        leftovers = training_shutdown.Leftovers(job.number, [node.local for node in nodes])
+        folders = [node.local for node in nodes]
+        leftovers = training_shutdown.Leftovers(job.number, folders, alone=launch.alone)
 
         def watch(running: Sequence[int]) -> None:
             leftovers.note(running)

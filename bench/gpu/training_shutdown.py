@@ -61,12 +61,14 @@ class Signal:
 class Leftovers:
     """Processes, shared memory and files in /tmp and in node-local ``folders`` that a job leaves.
 
-    A process is the job's if it was once in the tree of a node.sh of its, or by its environment.
+    A process is the job's if it was once in the tree of a node.sh of its, or by its environment. Files may also be of
+    another job: they are counted only if the job is ``alone`` on the machine.
     """
 
-    def __init__(self, number: int, folders: Sequence[Path] = ()) -> None:
+    def __init__(self, number: int, folders: Sequence[Path] = (), *, alone: bool = True) -> None:
         self.mark = f"SLURM_JOB_ID={number}".encode()
         self.folders = folders
+        self.alone = alone
         self.files = files(folders)
         self.processes: dict[int, bytes] = {}
 
@@ -81,7 +83,8 @@ class Leftovers:
             if self.processes.get(pid) == began(pid) or self.mark in proc(pid, "environ").split(b"\0")
         ]
         titles = [proc(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()[:80] for pid in live]
-        return [f"process {pid} {title}" for pid, title in zip(live, titles)] + sorted(files(self.folders) - self.files)
+        left = sorted(files(self.folders) - self.files) if self.alone else []
+        return [f"process {pid} {title}" for pid, title in zip(live, titles)] + left
 
 
 def wait_clean(ended: float, gpus: Sequence[str], used_before: Sequence[int], leftovers: Leftovers) -> dict[str, Any]:

@@ -137,15 +137,21 @@ def test_a_node_is_lost_cleaned_up_and_its_local_files_are_counted(
 ) -> None:
     node.write_text(ON_TWO_NODES)
     launch.kind = "lost"
-    removed = []
-    monkeypatch.setattr(training_job.Job, "remove", lambda job: removed.extend(sorted(job.folder.glob("sweep-*"))))
+    swept: list[str] = []
+    remove = training_job.Job.remove
+
+    def note_and_remove(job: Job) -> None:
+        swept.extend(path.name for path in job.folder.glob("sweep-*"))
+        remove(job)
+
+    monkeypatch.setattr(training_job.Job, "remove", note_and_remove)
 
     left = training_job.train(launch)
 
     assert [problem.rpartition("/")[2] for problem in left] == ["left"]
     assert "/0/l/left" in left[0]
     assert record(launch)["code"] == 76
-    assert [path.name for path in removed] == ["sweep-1"]
+    assert swept == ["sweep-1"]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +197,13 @@ def test_the_folder_of_port_locks_is_no_remains_but_a_lock_in_it_is(node: Path) 
     lock.mkdir(parents=True)
 
     assert leftovers.found() == [str(lock)]
+
+
+def test_files_are_not_counted_beside_another_job(node: Path) -> None:
+    leftovers = training_shutdown.Leftovers(1, alone=False)
+    (training_shutdown.SHARED / "file").touch()
+
+    assert leftovers.found() == []
 
 
 def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,19 +305,25 @@ def test_a_start_has_a_new_cache_and_its_second_job_the_same(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("kind", ["start", "term", "kill", "lost"])
-def test_a_training_that_is_not_of_interest_has_no_validation(kind: str) -> None:
+def test_a_training_that_is_not_of_interest_is_small_and_has_no_validation(kind: str) -> None:
     changes = training.overrides(kind, "0.5b", 2, training.STEPS_OF[kind], [])
 
     assert changes["trainer.test_freq"] == changes["trainer.save_freq"] == -1
-    assert changes["data.train_batch_size"] == (32 if kind == "start" else 64)
+    assert changes["data.train_batch_size"] == 32
 
 
-def test_every_training_has_the_cache_of_compiled_code(launch: Launch, node: Path) -> None:
+@pytest.mark.parametrize(("given", "used"), [(None, "compile-cache"), ("0", "0")])
+def test_every_training_has_the_cache_of_compiled_code_unless_told_otherwise(
+    given: str | None, used: str, launch: Launch, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.write_text('import os\nprint(os.environ["VERLJOB_COMPILE_CACHE"])')
     launch.kind = "grpo"
+    monkeypatch.delenv("VERLJOB_COMPILE_CACHE", raising=False)
+    if given:
+        monkeypatch.setenv("VERLJOB_COMPILE_CACHE", given)
     training_job.train(launch)
 
-    assert (launch.folder / "output").read_text().split()[1:] == [str(launch.inputs / "compile-cache")]
+    assert (launch.folder / "output").read_text().split()[-1].rpartition("/")[2] == used
 
 
 def test_the_printed_output_is_without_stack_dumps(
