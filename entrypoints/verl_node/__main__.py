@@ -64,7 +64,7 @@ async def _run(facts: NodeFacts, journal: Journal, checks: NodeChecks | NodeErro
     signals = _handle_signals()
     process_tree.adopt_orphans()
     heartbeat.start(settings.out_dir / "pulse")
-    watchers = [_watch_signals(signals), process_tree.watch_stopped(facts.host, settings.stall_s)]
+    watchers = [_watch_signals(signals), process_tree.watch(facts.host, settings.stall_s)]
     watchers += [lease.watch(settings.lease, settings.stall_s)] if settings.lease else []
     shutdown = Shutdown(facts, journal)
     try:

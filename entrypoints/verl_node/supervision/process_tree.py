@@ -14,7 +14,11 @@ from verl_node.errors import ClusterLost
 from verl_node.supervision.waiting import Deadline, until
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_STOPPED_POLL_S = 2.0  # reading all processes of the node is half of the supervisor's CPU time
+_POLL_S = 2.0  # reading all processes of the node is half of the supervisor's CPU time
+_ENGINE_GRACE_S = 30.0  # for the training to end itself when its engine has ended
+# Beginnings of the names of verl's vLLM server, an actor that lives as long as the training, and of its child, the
+# engine: the titles that Ray and vLLM (vllm/v1/engine/core.py) set, of which a name has 15 bytes.
+_SERVER, _ENGINE = "ray::vLLMHttp", "VLLM::EngineCor"
 
 
 def adopt_orphans() -> None:
@@ -57,23 +61,26 @@ def uncollected(pid: int) -> set[str]:
     return {entry.name for entry in _family(_entries(), pid).values() if entry.zombie}
 
 
-def stopped() -> dict[int, str]:
+def stopped(entries: dict[int, _Entry] | None = None) -> dict[int, str]:
     """Return PID and name of stopped processes (SIGSTOP) among our descendants and our parent."""
-    entries = _entries()
+    entries = _entries() if entries is None else entries
     candidates = {**_family(entries), os.getppid(): entries.get(os.getppid())}
     return {pid: entry.name for pid, entry in candidates.items() if entry is not None and entry.stopped}
 
 
-async def watch_stopped(host: str, stall_s: float) -> None:
-    """Wait until a process has been stopped for ``stall_s`` seconds. Raises ClusterLost.
+async def watch(host: str, stall_s: float) -> None:
+    """Wait until a process has been stopped for ``stall_s`` seconds, or vLLM has no engine. Raises ClusterLost.
 
     Polls are counted and not timed, since this process may have been stopped, too. A process under a debugger (state t,
     not T) is not stopped.
     """
-    allowed = stall_s / _STOPPED_POLL_S
+    allowed = stall_s / _POLL_S
     counts: dict[int, int] = {}
+    engines = _Engines(host)
     while True:
-        names = stopped()
+        entries = _entries()
+        engines.look(entries)
+        names = stopped(entries)
         counts = {pid: counts.get(pid, 0) + 1 for pid in names}
         for pid, count in counts.items():
             if count > allowed:
@@ -83,7 +90,36 @@ async def watch_stopped(host: str, stall_s: float) -> None:
                     fix="Look for the sender of SIGSTOP (kill -STOP, a frozen cgroup); VERLJOB_STALL_S waits longer.",
                     host=host,
                 )
-        await asyncio.sleep(_STOPPED_POLL_S)
+        await asyncio.sleep(_POLL_S)
+
+
+class _Engines:
+    """vLLM's engines below us. verl 0.9 does not end when one has: it waits for its answers forever."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._servers: set[int] = set()
+        """Those that have had an engine."""
+        self._without: dict[int, int] = {}
+        """Polls since a server has none."""
+
+    def look(self, entries: dict[int, _Entry]) -> None:
+        """Raise ClusterLost if a server, which lives, has had no engine for _ENGINE_GRACE_S."""
+        family = {pid: entry for pid, entry in _family(entries).items() if not entry.zombie}
+        servers = {pid for pid, entry in family.items() if entry.name.startswith(_SERVER)}
+        with_engine = {entry.parent for entry in family.values() if entry.name == _ENGINE}
+        self._servers |= servers & with_engine
+        lost = (self._servers & servers) - with_engine
+        self._without = {pid: self._without.get(pid, 0) + 1 for pid in lost}
+        for pid, count in self._without.items():
+            if count > _ENGINE_GRACE_S / _POLL_S:
+                raise ClusterLost(
+                    f"The engine (VLLM::EngineCore) of the vLLM server with the PID {pid} on {self._host} ended, and "
+                    f"the training did not within {_ENGINE_GRACE_S:.0f} s.",
+                    fix="Look for the engine's first error above, and for the kernel's log of that node (Xid, OOM).",
+                    host=self._host,
+                    failure_class="vllm",
+                )
 
 
 def _script(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""Stopped processes are detected; a process that waits for a file system is not one."""
+"""Stopped processes and lost engines are detected; a process that waits for a file system is not stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # linux/ptrace.h
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", BEAT_S)
     monkeypatch.setattr(lease, "_HEARTBEAT_S", BEAT_S)
-    monkeypatch.setattr(process_tree, "_STOPPED_POLL_S", BEAT_S)
+    monkeypatch.setattr(process_tree, "_POLL_S", BEAT_S)
+    monkeypatch.setattr(process_tree, "_ENGINE_GRACE_S", BEAT_S * 4)
 
 
 def test_the_heartbeat_continues_while_the_event_loop_is_blocked(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_process_that_stays_stopped_is_named() -> None:
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process sleep \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), 5))
+                asyncio.run(asyncio.wait_for(process_tree.watch("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -123,7 +126,7 @@ def test_a_script_that_stays_stopped_is_named_by_its_own_name(tmp_path: Path) ->
         child.send_signal(signal.SIGSTOP)
         try:
             with pytest.raises(ClusterLost, match=rf"The process node\.sh \(PID {child.pid} .* on n1 was stopped"):
-                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), 5))
+                asyncio.run(asyncio.wait_for(process_tree.watch("n1", STALL_S), 5))
         finally:
             child.kill()
 
@@ -135,13 +138,13 @@ def test_a_process_that_was_continued_is_not_reported() -> None:
             time.sleep(0.01)
         child.send_signal(signal.SIGCONT)
         with pytest.raises(asyncio.TimeoutError):
-            asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), STALL_S * 3))
+            asyncio.run(asyncio.wait_for(process_tree.watch("n1", STALL_S), STALL_S * 3))
         child.kill()
 
 
 def test_a_process_that_is_stopped_for_less_than_the_patience_ends_nothing() -> None:
     async def scenario() -> None:
-        watching = asyncio.ensure_future(process_tree.watch_stopped("n1", STALL_S))
+        watching = asyncio.ensure_future(process_tree.watch("n1", STALL_S))
         with subprocess.Popen(["sleep", "60"]) as child:
             for _ in range(2):
                 child.send_signal(signal.SIGSTOP)
@@ -164,7 +167,7 @@ def test_a_process_that_a_debugger_holds_is_not_stopped() -> None:
         try:
             assert Path(f"/proc/{child.pid}/stat").read_text().split(") ")[1][0] == "t"
             with pytest.raises(asyncio.TimeoutError):
-                asyncio.run(asyncio.wait_for(process_tree.watch_stopped("n1", STALL_S), STALL_S * 3))
+                asyncio.run(asyncio.wait_for(process_tree.watch("n1", STALL_S), STALL_S * 3))
         finally:
             libc.ptrace(PTRACE_DETACH, child.pid, None, None)
             child.kill()
@@ -209,3 +212,83 @@ def test_a_name_of_this_machine_is_distinguished_from_an_address() -> None:
     assert leads_here("localhost") in {"127.0.0.1", "::1"}
     assert leads_here("127.0.0.1") == ""
     assert leads_here("192.0.2.1") == ""
+
+
+# A process named as verl's vLLM server, and its child as an engine; a line of its input has it make another engine.
+SERVER = """\
+import ctypes, os, sys, time
+name = lambda text: ctypes.CDLL(None).prctl(15, text, 0, 0, 0)
+name(b"ray::vLLMHttpServer.generate")
+while True:
+    engine = os.fork()
+    if not engine:
+        name(b"VLLM::EngineCore_DP0")
+        time.sleep(60)
+    print(engine, flush=True)
+    sys.stdin.readline() or sys.exit()
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        for pid in process_tree.below(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+
+
+def engine_of(server: subprocess.Popen[str]) -> int:
+    """Return the pid of the engine that the server has just made."""
+    assert server.stdout
+    pid = int(server.stdout.readline())
+    while Path(f"/proc/{pid}/comm").read_text() != "VLLM::EngineCor\n":
+        time.sleep(0.01)
+    return pid
+
+
+def watched(seconds: float, act: Callable[[], None]) -> None:
+    """Watch this process's tree for some seconds, and act after a few polls. Raises what the watch does."""
+
+    async def scenario() -> None:
+        watching = asyncio.ensure_future(process_tree.watch("n1", 60))
+        await asyncio.sleep(BEAT_S * 3)
+        act()
+        await asyncio.wait_for(watching, seconds)
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_an_engine_that_the_training_does_not_notice_is_reported(server: subprocess.Popen[str]) -> None:
+    engine = engine_of(server)
+
+    with pytest.raises(ClusterLost, match=rf"vLLM server with the PID {server.pid} on n1 ended") as raised:
+        watched(5, lambda: os.kill(engine, signal.SIGKILL))
+    assert raised.value.failure_class == "vllm"
+
+
+def test_an_engine_that_is_replaced_ends_nothing(server: subprocess.Popen[str]) -> None:
+    engine = engine_of(server)
+
+    def replace() -> None:
+        assert server.stdin
+        os.kill(engine, signal.SIGKILL)
+        server.stdin.write("\n")
+        server.stdin.flush()
+        engine_of(server)
+
+    with pytest.raises(asyncio.TimeoutError):
+        watched(BEAT_S * 12, replace)
+
+
+def test_a_server_that_ends_with_its_engine_ends_nothing(server: subprocess.Popen[str]) -> None:
+    engine = engine_of(server)
+
+    def end() -> None:
+        server.kill()
+        os.kill(engine, signal.SIGKILL)
+
+    with pytest.raises(asyncio.TimeoutError):
+        watched(BEAT_S * 12, end)
