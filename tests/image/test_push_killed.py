@@ -144,7 +144,6 @@ def test_push_killed_at_any_point_is_completed_by_the_next(
         total = next(points.passed)
         assert total > POINTS
         ended = Counter[str]()
-        unreached = 0  # a push may pass a few points fewer than the first one
         for point in range(POINTS):
             new = new_image()
             process = prepared(engine, f"{NAME}:1", repositories, TAGS, notes)
@@ -152,8 +151,10 @@ def test_push_killed_at_any_point_is_completed_by_the_next(
             process.start()
             process.join(60)
             points.at = -1
-            assert process.exitcode in (-9, 0)
-            unreached += process.exitcode == 0
+            # A push may pass a few points fewer than the first one, and then ends before the last kills.
+            assert process.exitcode == -9 or (process.exitcode == 0 and point >= POINTS - 2), (
+                f"point {point} of {POINTS}"
+            )
 
             points.settle()
             after = tagged_ids(addresses, TAGS)
@@ -169,7 +170,6 @@ def test_push_killed_at_any_point_is_completed_by_the_next(
         before = changes(registries)
         push()
         assert changes(registries) == before > 0
-    assert unreached <= POINTS // 10
     assert ended["old"] > 1 < ended["between"]  # it was killed before and while the tags were set
     for counted in uploads(registries):
         assert len(counted) == (POINTS + 1) * 2  # the layer and the configuration

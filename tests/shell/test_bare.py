@@ -249,12 +249,12 @@ def test_the_sweep_kills_orphans_of_a_killed_node_sh(bare: Rig) -> None:
     ],
 )
 def test_without_slurms_mask_the_steps_gpus_are_the_mask(rig: Rig, masks: dict[str, str], expected: str) -> None:
-    script = "CONTAINER_GPUS=(GPU-b GPU-a)\nenvironment::_require_mask\nbash -c 'echo $CUDA_VISIBLE_DEVICES'"
+    script = "CONTAINER_GPUS=(GPU-b GPU-a)\nenvironment::_add_missing_mask\nbash -c 'echo $CUDA_VISIBLE_DEVICES'"
 
     assert rig.source("node/spec/environment", script, **masks).stdout.strip() == expected
 
 
 def test_without_nvidia_gpus_no_mask_is_set(rig: Rig) -> None:
-    script = 'CONTAINER_GPUS=()\nenvironment::_require_mask\necho "mask: ${CUDA_VISIBLE_DEVICES-none}"'
+    script = 'CONTAINER_GPUS=()\nenvironment::_add_missing_mask\necho "mask: ${CUDA_VISIBLE_DEVICES-none}"'
 
     assert rig.source("node/spec/environment", script).stdout == "mask: none\n"

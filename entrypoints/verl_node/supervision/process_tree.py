@@ -61,10 +61,14 @@ def uncollected(pid: int) -> set[str]:
     return {entry.name for entry in _family(_entries(), pid).values() if entry.zombie}
 
 
-def stopped(entries: dict[int, _Entry] | None = None) -> dict[int, str]:
+def stopped() -> dict[int, str]:
     """Return PID and name of stopped processes (SIGSTOP) among our descendants and our parent."""
-    entries = _entries() if entries is None else entries
-    candidates = {**_family(entries), os.getppid(): entries.get(os.getppid())}
+    entries = _entries()
+    return _stopped(_family(entries), entries)
+
+
+def _stopped(family: dict[int, _Entry], entries: dict[int, _Entry]) -> dict[int, str]:
+    candidates = {**family, os.getppid(): entries.get(os.getppid())}
     return {pid: entry.name for pid, entry in candidates.items() if entry is not None and entry.stopped}
 
 
@@ -79,8 +83,9 @@ async def watch(host: str, stall_s: float) -> None:
     engines = _Engines(host)
     while True:
         entries = _entries()
-        engines.look(entries)
-        names = stopped(entries)
+        family = _family(entries)
+        engines.look(family)
+        names = _stopped(family, entries)
         counts = {pid: counts.get(pid, 0) + 1 for pid in names}
         for pid, count in counts.items():
             if count > allowed:
@@ -94,7 +99,7 @@ async def watch(host: str, stall_s: float) -> None:
 
 
 class _Engines:
-    """vLLM's engines below us. verl 0.9 does not end when one has: it waits for its answers forever."""
+    """The engines of vLLM servers among our descendants. verl 0.9 waits for the answers of one that has ended."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -103,11 +108,11 @@ class _Engines:
         self._without: dict[int, int] = {}
         """Polls since a server has none."""
 
-    def look(self, entries: dict[int, _Entry]) -> None:
-        """Raise ClusterLost if a server, which lives, has had no engine for _ENGINE_GRACE_S."""
-        family = {pid: entry for pid, entry in _family(entries).items() if not entry.zombie}
-        servers = {pid for pid, entry in family.items() if entry.name.startswith(_SERVER)}
-        with_engine = {entry.parent for entry in family.values() if entry.name == _ENGINE}
+    def look(self, family: dict[int, _Entry]) -> None:
+        """Raise ClusterLost if a server of our descendants, which lives, has had no engine for _ENGINE_GRACE_S."""
+        living = {pid: entry for pid, entry in family.items() if not entry.zombie}
+        servers = {pid for pid, entry in living.items() if entry.name.startswith(_SERVER)}
+        with_engine = {entry.parent for entry in living.values() if entry.name == _ENGINE}
         self._servers |= servers & with_engine
         lost = (self._servers & servers) - with_engine
         self._without = {pid: self._without.get(pid, 0) + 1 for pid in lost}

@@ -18,10 +18,9 @@ _IN_TMP = re.compile(r"ipc:///tmp/(?P<name>[^/]+)")
 
 def in_tmpdir(address: Any) -> Any:
     """Return the address with TMPDIR for a socket directly in /tmp; any other one is returned unchanged."""
+    folder = os.environ.get("TMPDIR", "").rstrip("/")
     found = _IN_TMP.fullmatch(address) if isinstance(address, str) else None
-    return (
-        f"ipc://{os.environ['TMPDIR'].rstrip('/')}/{found['name']}" if found and os.environ.get("TMPDIR") else address
-    )
+    return f"ipc://{folder}/{found['name']}" if found and folder else address
 
 
 def move(socket: Any) -> None:

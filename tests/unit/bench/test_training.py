@@ -123,6 +123,17 @@ def test_a_shape_and_a_real_model_exclude_each_other(monkeypatch: pytest.MonkeyP
         training.parse(["grpo"])
 
 
+def test_nodes_of_one_gpu_need_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training.shutil, "which", lambda name: name)
+    monkeypatch.setattr(training, "uuids", lambda: ["GPU-a", "GPU-b"])
+
+    assert training.parse(["nodes:0.5b"])[0].gpus == ["GPU-a", "GPU-b"]
+    assert training.parse(["--gpus", "1", "grpo:0.5b"])[0].gpus == ["GPU-b"]
+    for refused in (["--gpus", "1", "nodes:0.5b"], ["--gpus", "2", "grpo:0.5b"]):
+        with pytest.raises(SystemExit):
+            training.parse(refused)
+
+
 def test_a_sound_training_has_no_problems() -> None:
     assert training_job.find_problems(0, [a_row(1, 0), a_row(2, 20)], 2) == []
 
@@ -239,3 +250,13 @@ def test_the_starts_in_the_docs_are_those_of_the_recorded_runs(part: str, mark: 
     seconds = [f"{training_table.first_times(job.lines)[mark] - job.launch['began']:.0f}" for job in jobs]
 
     assert f"| {part} | {' | '.join(seconds)} |" in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+
+def test_the_end_without_a_package_in_the_docs_is_that_of_the_recorded_run() -> None:
+    launch = training_result.read(DATA / "trainings" / "missing-0.5b-1gpu", 0).launch
+
+    assert (launch["problems"], launch["left"]) == ([], [])
+    assert (
+        f"exit code {launch['code']}, {launch['ended_s']:.0f} s after the launch"
+        in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    )

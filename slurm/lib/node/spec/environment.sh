@@ -25,7 +25,7 @@ environment::collect() {
     if runtime::limits devices; then
         for name in ${TABLE[unset]:-}; do unset "$name"; done
     else
-        environment::_require_mask
+        environment::_add_missing_mask
     fi
     # For users who run `ray status` or `ray job` in the container; Ray before 2.52 does not read them.
     export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$VERLJOB_TOKEN_FILE
@@ -46,10 +46,11 @@ environment::collect() {
 
 # If all devices of the node are visible, only a mask separates the jobs, from which verl_node derives its own. Slurm sets one; if a
 # prolog or the batch script removed it, every job would use the node's first GPUs.
-environment::_require_mask() {
+environment::_add_missing_mask() {
     [[ -z ${CUDA_VISIBLE_DEVICES:-}${HIP_VISIBLE_DEVICES:-}${ROCR_VISIBLE_DEVICES:-}${GPU_DEVICE_ORDINAL:-} ]] || return 0
-    ((${#CONTAINER_GPUS[@]} == 0)) || CUDA_VISIBLE_DEVICES=$(IFS=,; printf '%s' "${CONTAINER_GPUS[*]}")
-    [[ -z ${CUDA_VISIBLE_DEVICES:-} ]] || export CUDA_VISIBLE_DEVICES
+    ((${#CONTAINER_GPUS[@]})) || return 0
+    CUDA_VISIBLE_DEVICES=$(IFS=,; printf '%s' "${CONTAINER_GPUS[*]}")
+    export CUDA_VISIBLE_DEVICES
 }
 
 # usage: environment::is_passed NAME
