@@ -107,7 +107,7 @@ class Job:
         self.run_dir = self.folder / "run"
         (self.folder / "recipe.yaml").write_text(RECIPE)
         inherited = {name: value for name, value in os.environ.items() if not re.match("SLURM|VERLJOB_", name)}
-        first = 31000 + Job._count * 10
+        first = 31000 + min(gpus, default=0) * 100 + Job._count * 10  # other jobs at the same time have other GPUs
         self.environment = {
             **{name: value for name, value in inherited.items() if name not in (CUDA, HIP, ROCR, NOSET)},
             "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",

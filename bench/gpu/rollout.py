@@ -69,7 +69,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "tokens_per_s": statistics.median(rates),
         "rates": rates,
         "seconds": seconds,
-        "tokens": tokens,
+        "tokens_of_batches": tokens,
         "start_s": started,
         **{name: value for name, value in vars(given).items() if name != "out"},
     }

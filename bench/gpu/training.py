@@ -235,6 +235,8 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Options, list[tuple[s
     out, inputs = given.out.resolve(), given.inputs.resolve()
     if len(gpus) == 1 and any(kind in training_job.ON_NODES for kind, _ in runs):
         parser.error(f"{' and '.join(training_job.ON_NODES)} need two GPUs or more, one for each node")
+    if not shutil.which("ip") and any(kind in training_job.ON_NODES for kind, _ in runs):
+        parser.error(f"{' and '.join(training_job.ON_NODES)} need the command ip (the package iproute2)")
     alone = len(gpus) == len(every)
     return Options(out, inputs, given.steps, given.limit, end, given.override, gpus, alone), runs
 

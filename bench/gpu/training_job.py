@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,9 +131,14 @@ def roll_out(launch: Launch) -> list[str]:
     argv += ["--tokens", str(launch.overrides["data.max_response_length"])]
     argv += ["--memory", settings.get("gpu_memory_utilization", "0.6")]
     argv += ["--max-num-seqs", settings.get("max_num_seqs", "256")]
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": launch.gpus[0]} if launch.gpus else {})
     began = time.time()
-    with sampled(launch), (launch.folder / "output").open("wb") as output:
+    with (
+        sampled(launch),
+        (launch.folder / "output").open("wb") as output,
+        tempfile.TemporaryDirectory(prefix="vllm-") as own,  # vLLM leaves its sockets
+    ):
+        environment = os.environ | {"TMPDIR": own}
+        environment |= {"CUDA_VISIBLE_DEVICES": launch.gpus[0]} if launch.gpus else {}
         try:
             run = subprocess.run(
                 argv, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=launch.limit_s, check=False

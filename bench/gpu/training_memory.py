@@ -89,17 +89,19 @@ def parts(job: Trained) -> list[Part]:
 
 
 def _trainer(job: Trained, text: str, roles: list[Role]) -> Iterator[Part]:
+    # With one GPU FSDP offloads the reference's weights only in the first step, with several from the start.
+    late = [role for role in roles if role.is_offloaded and job.launch["gpus"] == 1]
     loaded = _AFTER_FSDP.findall(text)
     if loaded:
-        yield Part("weights of all models", sum(role.weights for role in roles), _gb(loaded[-1][0]))
+        weights = sum(role.weights for role in roles if not role.is_offloaded or role in late)
+        yield Part("weights on the GPU", weights, _gb(loaded[-1][0]))
     asleep = [(time, float(found[1])) for time, line in job.lines if (found := _ASLEEP.search(line))]
     before = [used for time, used in asleep if job.first and time < job.first]
     after = [used for time, used in asleep if job.first and time > job.first]
     if before and after:
-        # The first step makes Adam's moments; with one GPU FSDP offloads the reference's weights only in that step.
-        left = sum(role.weights for role in roles if role.is_offloaded)
-        moments = sum(role.optimiser for role in roles)
-        yield Part("Adam's moments, all models", moments, _gb(after[0] - before[-1]) + left)
+        # The first step makes Adam's moments.
+        grown = _gb(after[0] - before[-1]) + sum(role.weights for role in late)
+        yield Part("Adam's moments, all models", sum(role.optimiser for role in roles), grown)
     highest = [row["metrics"][_HIGHEST] for row in job.rows if _HIGHEST in row["metrics"]]
     if highest and roles:
         yield Part("training, highest allocation", _largest(roles), _gb(max(highest)))

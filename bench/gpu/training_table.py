@@ -231,7 +231,7 @@ def alone(folder: Path) -> list[list[str]]:
             f"1 x {job.launch['card']}",
             job.model,
             f"{result['prompts']} x {result['answers']}",
-            str(result["tokens"][0]),
+            str(result["tokens_of_batches"][0]),
             str(result["max_num_seqs"]),
             spread(result["rates"], 0),
             f"{result['start_s']:.0f}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import training, training_inputs, training_job, training_result, training_table
+from bench.gpu import gpu_job, training, training_inputs, training_job, training_result, training_table
 from bench.gpu.reward import compute_score
 from bench.gpu.wheels import pack
 from tests.support.paths import CHECKOUT, DATA
@@ -132,6 +132,34 @@ def test_nodes_of_one_gpu_need_several_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     for refused in (["--gpus", "1", "nodes:0.5b"], ["--gpus", "2", "grpo:0.5b"]):
         with pytest.raises(SystemExit):
             training.parse(refused)
+    monkeypatch.setattr(training.shutil, "which", {"nvidia-smi": "nvidia-smi"}.get)
+    with pytest.raises(SystemExit):
+        training.parse(["nodes:0.5b"])
+
+
+def test_jobs_on_other_gpus_have_other_head_ports() -> None:
+    ports = [gpu_job.Job([gpu], {}).environment["VERLJOB_HEAD_PORTS"].split(",") for gpu in (0, 0, 1, 7)]
+
+    assert len({port for each in ports for port in each}) == 12
+
+
+def test_the_table_of_vllm_alone_has_what_rollout_py_writes(a_run: Path) -> None:
+    (a_run / "vllm.json").write_text(
+        json.dumps(
+            {
+                "rates": [17659.3, 17245.6, 17189.2],
+                "tokens_of_batches": [163840] * 4,
+                "start_s": 59.2,
+                "model": "0.5b",
+                "tokens": 1024,
+                "prompts": 32,
+                "answers": 5,
+                "max_num_seqs": 256,
+            }
+        )
+    )
+
+    assert training_table.alone(a_run)[0][3:] == ["32 x 5", "163840", "256", "17246 (17189 to 17659)", "59"]
 
 
 def test_a_sound_training_has_no_problems() -> None:
@@ -209,7 +237,7 @@ def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
     assert not names & {"torch", "numpy", "nvidia-cublas", "triton", "flashinfer-cubin"}
 
 
-@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "ppo-0.5b-1gpu"])
+@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "grpo-0.5b-2gpu", "ppo-0.5b-1gpu"])
 def test_the_figures_in_the_docs_are_those_of_the_recorded_run(name: str) -> None:
     job = training_result.read(DATA / "trainings" / name, 1)
     cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
@@ -258,5 +286,15 @@ def test_the_end_without_a_package_in_the_docs_is_that_of_the_recorded_run() -> 
     assert (launch["problems"], launch["left"]) == ([], [])
     assert (
         f"exit code {launch['code']}, {launch['ended_s']:.0f} s after the launch"
+        in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    )
+
+
+def test_the_end_by_term_in_the_docs_is_that_of_the_recorded_run() -> None:
+    launch = training_result.read(DATA / "trainings" / "term-0.5b-1gpu", 0).launch
+
+    assert (launch["problems"], launch["freed_s"], launch["left"]) == ([], 0, [])
+    assert (
+        f"ended {launch['ended_s']:.1f} s after TERM to all its processes with exit code {launch['code']}"
         in (CHECKOUT / "docs" / "benchmarks.md").read_text()
     )

@@ -14,11 +14,21 @@ from tests.support.paths import CHECKOUT, DATA
 
 TRAININGS = sorted(path.parent for path in (DATA / "trainings").glob("*/launch.json"))
 MEASURED = [run for run in TRAININGS if training_result.read(run, 0).launch["kind"] in ("grpo", "ppo")]
-UNCOUNTED = "training, highest allocation"  # has the activations and logits, too
+# The highest allocation has activations and logits, the growth over the first step the buffers of several GPUs' NCCL.
+UNCOUNTED = {
+    1: {"training, highest allocation"},
+    2: {"training, highest allocation", "Adam's moments, all models"},
+}
 
 
 def ids(run: Path) -> str:
     return run.name
+
+
+def title(job: training_result.Trained) -> str:
+    """Return the run's name in the docs."""
+    kind, gpus = job.launch["kind"].upper(), job.launch["gpus"]
+    return kind if gpus == 1 else f"{kind}, {gpus} GPUs"
 
 
 def test_there_is_a_recorded_run_of_each_kind() -> None:
@@ -27,11 +37,13 @@ def test_there_is_a_recorded_run_of_each_kind() -> None:
 
 @pytest.mark.parametrize("run", MEASURED, ids=ids)
 def test_estimate_is_within_15_percent_but_for_activations(run: Path) -> None:
-    parts = training_memory.parts(training_result.read(run, 0))
+    job = training_result.read(run, 0)
+    parts = training_memory.parts(job)
 
     assert len(parts) == 7
     for part in parts:
-        assert part.ratio == pytest.approx(1, abs=0.15) or (part.name == UNCOUNTED and part.ratio < 1), part
+        uncounted = part.name in UNCOUNTED[job.launch["gpus"]]
+        assert part.ratio == pytest.approx(1, abs=0.15) or (uncounted and part.ratio < 1), part
 
 
 @pytest.mark.parametrize("run", MEASURED, ids=ids)
@@ -40,7 +52,7 @@ def test_memory_figures_in_the_docs_are_those_of_the_recorded_run(run: Path) -> 
     page = (CHECKOUT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
     for part in training_memory.parts(job):
-        assert f"| {' | '.join([job.launch['kind'].upper(), *part.cells()])} |" in page
+        assert f"| {' | '.join([title(job), *part.cells()])} |" in page
 
 
 @pytest.mark.parametrize("run", MEASURED, ids=ids)
@@ -57,7 +69,7 @@ def test_hang_limit_in_the_docs_is_that_of_the_recorded_steps(run: Path) -> None
     limit_s = progress.limit_s()
     assert limit_s is not None
     assert (
-        f"{job.launch['kind'].upper()} {min(seconds):.1f} to {max(seconds):.1f} s "
+        f"{title(job)} {min(seconds):.1f} to {max(seconds):.1f} s "
         f"(median {statistics.median(seconds):.1f}, the first {job.per_step('step')[0]:.1f}), limit {limit_s:.0f} s"
     ) in page
     assert limit_s > 3 * max(seconds)
