@@ -35,7 +35,8 @@ _has_same_version() {
 
 # usage: _script_folders ARGUMENT...
 # Prints the possible folders of this script. Slurm runs a copy; the original is `Command=` of the job's record: with the
-# arguments, unquoted, relative under --chdir, and (null) for `sbatch < launch.sh`.
+# arguments, unquoted, in Slurm 22.05 and without in 24.11, relative under --chdir, and (null) for `sbatch < launch.sh`. The
+# next line is WorkDir, in 26.05 SubmitLine.
 _script_folders() {
     local command script
     for script in "${BASH_SOURCE[0]}" "$(readlink -f -- "${BASH_SOURCE[0]}")"; do
@@ -43,6 +44,7 @@ _script_folders() {
     done
     [[ $JOB_RECORD == *$'\n   Command='* && $JOB_RECORD != *$'\n   Command=(null)'* ]] || return 0
     command=${JOB_RECORD#*$'\n'   Command=}
+    command=${command%%$'\n'   SubmitLine=*}
     command=${command%%$'\n'   WorkDir=*}
     (($# == 0)) || command=${command%" $*"}
     [[ $command == /* ]] || command=$SLURM_SUBMIT_DIR/$command

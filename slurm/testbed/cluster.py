@@ -46,11 +46,18 @@ class Job:
 
     @classmethod
     def parse(cls, line: str) -> Job:
-        """Parse a line of ``scontrol --oneliner show job``; a value ends where the next name begins."""
-        fields = dict(re.findall(r"(?:^|\s)([A-Za-z/:_]+)=(.*?)(?=\s[A-Za-z/:_]+=|\s*$)", line))
+        """Parse a line of ``scontrol --oneliner show job``.
+
+        The job's name, its arguments and its comment may have words that look like fields: Slurm writes them before,
+        after and between the fields that are read here.
+        """
+        before, _, after = line.partition(" Command=")
+        fields = dict(re.findall(r"\s(JobState|ExitCode|NodeList)=(\S*)", before.partition(" UserId=")[2]))
         code, signal = (int(part) for part in fields["ExitCode"].split(":"))
         nodes = "" if fields["NodeList"] == "(null)" else fields["NodeList"]
-        return cls(int(fields["JobId"]), fields["JobState"], code, signal, nodes, fields.get("StdOut", ""))
+        outputs = re.findall(r"(?<=\sStdOut=)(.*?)(?=\s[A-Za-z/:_]+=|\s*$)", after)
+        number = before.partition(" ")[0].removeprefix("JobId=")
+        return cls(int(number), fields["JobState"], code, signal, nodes, outputs[-1] if outputs else "")
 
 
 class Cluster:

@@ -36,6 +36,21 @@ def test_it_finds_its_checkout_by_the_command_of_scontrol(rig: Rig, spooled: Pat
     assert "no recipe 'no_such'" in last_line(rig.launch("no_such", script=spooled))
 
 
+@pytest.mark.parametrize("release", ["24.11", "26.05"])
+def test_slurm_24_and_26_show_the_command_without_arguments(rig: Rig, spooled: Path, release: str) -> None:
+    """26.05 has them in SubmitLine, which follows."""
+    rig.record(f"fields-{release}", f"{CHECKOUT}/slurm/launch.sh")
+
+    assert "no recipe 'no_such'" in last_line(rig.launch("no_such", "StdOut=x", script=spooled))
+
+
+def test_arguments_that_look_like_fields_are_separated_from_the_path(rig: Rig, spooled: Path) -> None:
+    arguments = ("no_such", "StdOut=x", "WorkDir=/elsewhere SubmitLine=y")
+    rig.record("fields-22.05", f"{CHECKOUT}/slurm/launch.sh {' '.join(arguments)}")
+
+    assert "no recipe 'no_such'" in last_line(rig.launch(*arguments, script=spooled))
+
+
 def test_unquoted_arguments_are_separated_from_the_path(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("space", f"{elsewhere}/slurm/launch.sh no_such a.b=x y")
 

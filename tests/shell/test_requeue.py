@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.shell.rig import CHECKOUT, Rig
+from tests.support.shell.rig import CHECKOUT, Rig, recorded
 from tests.support.waiting import wait_for
 
 LOST = "code=76 origin=self stage=cluster host=n2 cause=lost fix="
@@ -254,6 +254,23 @@ def test_with_exclude_bad_the_job_is_requeued_without_unfit_nodes(requeuing: Rig
     assert requeued(requeuing)
     assert excluded(requeuing) == ["ExcNodeList=n9\\,n2"]
     assert verdict(done).startswith("verdict: 69")
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_words_of_the_jobs_name_and_arguments_are_no_fields(rig: Rig, release: str) -> None:
+    """The name has Requeue=1 and ExcNodeList=n9."""
+    rig.fake("step", leaves(UNFIT))
+    record = recorded(f"fields-{release}")
+    assert "JobName=a Requeue=1 ExcNodeList=n9\n" in record
+
+    rig.fake("job", record)
+    rig.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
+    assert excluded(rig) == ["ExcNodeList=n2"]
+
+    rig.fake("calls", "")
+    rig.fake("job", record.replace("   Requeue=1", "   Requeue=0"))
+    rig.launch("demo_cpu", VERLJOB_EXCLUDE_BAD="1")
+    assert not requeued(rig)
 
 
 def test_every_node_with_failed_checks_is_excluded(requeuing: Rig) -> None:

@@ -25,9 +25,12 @@ allocation::end_time() {
 }
 
 # usage: allocation::field NAME
-# Prints the value of NAME= in the job's record.
+# Prints the value of NAME= in the job's record, where Slurm writes it: after the job's name and before its command, which may
+# have words of the same form.
 allocation::field() {
-    [[ $JOB_RECORD =~ [[:space:]]$1=([^[:space:]]*) ]] || return 0
+    local record=${JOB_RECORD#*$'\n   UserId='}
+    record=${record%%$'\n   Command='*}
+    [[ $record =~ [[:space:]]$1=([^[:space:]]*) ]] || return 0
     printf '%s\n' "${BASH_REMATCH[1]}"
 }
 

@@ -155,7 +155,7 @@ class Rig:
 
 
 def recorded(name: str) -> str:
-    """Return `scontrol show job` of Slurm 22.05 for a job whose script was given as ``name`` describes."""
+    """Return `scontrol show job` of the job ``name``: how its script was given, and the release if it is not 22.05."""
     return (SCONTROL / f"job-{name}.txt").read_text()
 
 

@@ -1,10 +1,11 @@
-"""Parser of a job's record, with a line of Slurm 22.05."""
+"""Parser of a job's record, with lines of several releases of Slurm."""
 
 from __future__ import annotations
 
 import pytest
 
 from slurm.testbed import Job
+from tests.support.paths import RECORDED
 
 LINE = (
     "JobId=1 JobName=verl UserId=submitter(2001) GroupId=submitter(2001) MCS_label=N/A Priority=4294901759 Nice=0 "
@@ -20,6 +21,14 @@ def test_a_record_of_scontrol_is_parsed() -> None:
     job = Job.parse(LINE.format(state="FAILED", code="7:0", nodes="n[1-2]"))
 
     assert job == Job(1, "FAILED", 7, 0, "n[1-2]", "/home/submitter/verljob/slurm-verl-1.out")
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_words_of_the_user_are_no_fields(release: str) -> None:
+    """The job's name, comment and arguments have the names of fields."""
+    line = (RECORDED / "scontrol" / f"line-fields-{release}.txt").read_text()
+
+    assert Job.parse(line) == Job(5, "COMPLETED", 0, 0, "n1", "/home/submitter/out")
 
 
 def test_a_pending_job_has_no_nodes() -> None:
