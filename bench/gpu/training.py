@@ -1,10 +1,10 @@
-"""GRPO and PPO with vLLM rollouts on this machine's GPUs, on the launch's path of a node; and vLLM alone.
+"""GRPO and PPO with vLLM rollouts on this machine's GPUs, on the launch's path of a node; and their parts alone.
 
     python3 bench/gpu/training.py [--out FOLDER] [--gpus N,…] [--steps N] [--limit S] [--until S]
                                   [--override KEY=VALUE]… RUN…
 
-A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), vllm (the rollouts' engine alone), or
-GRPO as one of
+A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), vllm (the rollouts' engine alone,
+rollout.py), update (forward and backward pass of the actor alone, update.py), or GRPO as one of
 
     resume   a job that saves and ends, and a second one that continues from its checkpoint
     start    a job of one small step with an empty cache of compiled code, and a second one with that cache
@@ -45,11 +45,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.gpu import training_inputs, training_job, training_shutdown, training_tasks
+from bench.gpu import training_inputs, training_job, training_result, training_shutdown, training_tasks
 from bench.gpu.gpu_job import uuids
 from bench.gpu.training_job import Launch
 
-KINDS = ("grpo", "ppo", "vllm", "resume", "start", "nodes", *training_shutdown.KINDS)
+KINDS = ("grpo", "ppo", *training_result.ALONE, "resume", "start", "nodes", *training_shutdown.KINDS)
 REWARD = Path(__file__).with_name("reward.py")
 # A GPU's share is 64 and 16: the recipes' 1024 and 256 are for 16 GPUs. GRPO has five answers to a prompt, and seven
 # steps with half of it take as long as PPO's.
@@ -188,7 +188,7 @@ def train_without_package(launch: Launch) -> list[str]:
         return training_job.train(launch)
 
 
-RUNNERS = {"vllm": training_job.roll_out, "missing": train_without_package}
+RUNNERS = {**dict.fromkeys(training_result.ALONE, training_job.run_alone), "missing": train_without_package}
 
 
 def archive(folder: Path) -> Path:

@@ -24,7 +24,8 @@ from bench.gpu.training_tasks import run_with_times, tasks_of, write_result
 from bench.gpu.virtual_nodes import virtual_nodes
 
 RECIPES = {kind: CHECKOUT / "slurm" / "recipes" / f"gsm8k_{kind}.yaml" for kind in ("grpo", "ppo")}
-ROLLOUT = Path(__file__).with_name("rollout.py")
+ROLLOUT, UPDATE = Path(__file__).with_name("rollout.py"), Path(__file__).with_name("update.py")
+MICRO_BATCH, RECIPES_MICRO_BATCH = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", 8
 COMPILE_CACHE = "compile-cache"  # in the folder of inputs
 ON_NODES = ("nodes", "lost")
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "flash-attn")
@@ -123,19 +124,16 @@ def train(launch: Launch) -> list[str]:
     return problems
 
 
-def roll_out(launch: Launch) -> list[str]:
-    """Measure the engine alone, with the settings of the recipe's rollouts; return the problems."""
-    settings = {key.rpartition(".")[2]: str(value) for key, value in launch.overrides.items() if ".rollout." in key}
-    argv = [sys.executable, str(ROLLOUT), "--model", launch.model, "--out", str(launch.folder / "vllm.json")]
-    argv += ["--prompts", str(launch.overrides["data.train_batch_size"]), "--answers", settings.get("n", "5")]
+def run_alone(launch: Launch) -> list[str]:
+    """Measure a part of the training alone, with the recipe's settings; return the problems."""
+    argv = [sys.executable, *PARTS[launch.kind](launch), "--model", launch.model]
+    argv += ["--out", str(launch.folder / f"{launch.kind}.json")]
     argv += ["--tokens", str(launch.overrides["data.max_response_length"])]
-    argv += ["--memory", settings.get("gpu_memory_utilization", "0.6")]
-    argv += ["--max-num-seqs", settings.get("max_num_seqs", "256")]
     began = time.time()
     with (
         sampled(launch),
         (launch.folder / "output").open("wb") as output,
-        tempfile.TemporaryDirectory(prefix="vllm-") as own,  # vLLM leaves its sockets
+        tempfile.TemporaryDirectory(prefix="part-") as own,  # vLLM leaves its sockets
     ):
         environment = os.environ | {"TMPDIR": own}
         environment |= {"CUDA_VISIBLE_DEVICES": launch.gpus[0]} if launch.gpus else {}
@@ -149,6 +147,24 @@ def roll_out(launch: Launch) -> list[str]:
     problems = [f"exit code {code}"] if code else []
     write_record(launch, began, time.time(), code=code, problems=problems)
     return problems
+
+
+def rollout_part(launch: Launch) -> list[str]:
+    """Return the script and its arguments for vLLM alone."""
+    settings = {key.rpartition(".")[2]: str(value) for key, value in launch.overrides.items() if ".rollout." in key}
+    return [
+        *(str(ROLLOUT), "--prompts", str(launch.overrides["data.train_batch_size"])),
+        *("--answers", settings.get("n", "5"), "--memory", settings.get("gpu_memory_utilization", "0.6")),
+        *("--max-num-seqs", settings.get("max_num_seqs", "256")),
+    ]
+
+
+def update_part(launch: Launch) -> list[str]:
+    """Return the script and its arguments for the update alone."""
+    return [str(UPDATE), "--rows", str(launch.overrides.get(MICRO_BATCH, RECIPES_MICRO_BATCH))]
+
+
+PARTS = {"vllm": rollout_part, "update": update_part}
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ALONE = ("vllm", "update")  # kinds of a run of one part alone, with its result in <kind>.json
 PEAK_FLOPS = 989e12  # of an H100 SXM and an H200, NVIDIA's data sheets: half of the figure with sparsity
 _TIMED = re.compile(r"([\d.]+) (.*)")
 
@@ -96,7 +97,7 @@ def read(folder: Path, warm_up: int) -> Trained:
     launch = json.loads((folder / "launch.json").read_text(encoding="utf-8"))
     rows = with_all_gpus(read_lines(folder / "metrics.jsonl"))
     output = folder / "output"
-    text = output.read_text("utf-8", "replace") if output.exists() and launch["kind"] != "vllm" else ""
+    text = output.read_text("utf-8", "replace") if output.exists() and launch["kind"] not in ALONE else ""
     lines = [(float(found[1]), found[2]) for line in text.splitlines() if (found := _TIMED.match(line))]
     samples = read_lines(folder / "smi.jsonl")
     return Trained(folder.name, launch, rows[warm_up:], rows[0]["time"] if rows else None, samples, lines)

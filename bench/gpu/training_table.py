@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.gpu import training_shutdown
-from bench.gpu.training_result import Row, Trained, read, read_lines
+from bench.gpu.training_result import ALONE, Row, Trained, read, read_lines
 
 PHASES = (
     "gen",
@@ -201,6 +201,26 @@ ENDS = (
     "s from there until nothing was left",
     "explain",
 )
+ROLLOUTS_ALONE = (
+    "run",
+    "GPUs",
+    "model",
+    "prompts x answers",
+    "tokens of a batch",
+    "max_num_seqs",
+    "vLLM alone, tokens/s",
+    "start, s",
+)
+UPDATES_ALONE = (
+    "run",
+    "GPUs",
+    "model",
+    "rows of a micro batch",
+    "its tokens",
+    "forward and backward pass alone, ms",
+    "tokens/s",
+    "MFU",
+)
 
 
 def ends(job: Trained, folder: Path) -> list[str]:
@@ -221,9 +241,8 @@ def ends(job: Trained, folder: Path) -> list[str]:
     ]
 
 
-def alone(folder: Path) -> list[list[str]]:
+def rollouts_alone(folder: Path) -> list[list[str]]:
     """Return the row of a run of vLLM alone, none for another job."""
-    results = read_lines(folder / "vllm.json")
     job = read(folder, 0)
     return [
         [
@@ -236,7 +255,25 @@ def alone(folder: Path) -> list[list[str]]:
             spread(result["rates"], 0),
             f"{result['start_s']:.0f}",
         ]
-        for result in results
+        for result in read_lines(folder / "vllm.json")
+    ]
+
+
+def updates_alone(folder: Path) -> list[list[str]]:
+    """Return the row of a run of the update alone, none for another job."""
+    job = read(folder, 0)
+    return [
+        [
+            job.name,
+            f"1 x {job.launch['card']}",
+            job.model,
+            str(result["rows"]),
+            str(result["tokens_of_batch"]),
+            spread([1000 * each for each in result["seconds"]], 0),
+            f"{result['tokens_per_s']:.0f}",
+            f"{result['mfu']:.3f}",
+        ]
+        for result in read_lines(folder / "update.json")
     ]
 
 
@@ -251,7 +288,7 @@ def main() -> None:
 
 def report(folders: Sequence[Path], warm_up: int = 1) -> str:
     """Return all tables of some runs."""
-    jobs = [(job, folder) for folder in folders if (job := read(folder, warm_up)).launch["kind"] != "vllm"]
+    jobs = [(job, folder) for folder in folders if (job := read(folder, warm_up)).launch["kind"] not in ALONE]
     ended = [(job, folder) for job, folder in jobs if job.launch["kind"] in training_shutdown.KINDS]
     others = [job for job, _ in jobs if job.launch["kind"] not in training_shutdown.KINDS]
     trained = [job for job in others if job.rows]
@@ -260,7 +297,6 @@ def report(folders: Sequence[Path], warm_up: int = 1) -> str:
         for job in others
         if not job.rows and (job.launch["problems"] or job.launch["kind"] != "start")
     ]
-    engines = [row for folder in folders for row in alone(folder)]
     parts = [
         table(THROUGHPUT, [throughput(job) for job in trained]),
         table(("run", "phase", "seconds of a step", "share"), [row for job in trained for row in phases(job)]),
@@ -275,22 +311,10 @@ def report(folders: Sequence[Path], warm_up: int = 1) -> str:
     ]
     if ended:
         parts.append(table(ENDS, [ends(job, folder) for job, folder in ended]))
-    if engines:
-        parts.append(
-            table(
-                (
-                    "run",
-                    "GPUs",
-                    "model",
-                    "prompts x answers",
-                    "tokens of a batch",
-                    "max_num_seqs",
-                    "vLLM alone, tokens/s",
-                    "start, s",
-                ),
-                engines,
-            )
-        )
+    for head, rows_of in ((ROLLOUTS_ALONE, rollouts_alone), (UPDATES_ALONE, updates_alone)):
+        rows = [row for folder in folders for row in rows_of(folder)]
+        if rows:
+            parts.append(table(head, rows))
     return "\n\n".join([*parts, *without])
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import gpu_job, training, training_inputs, training_job, training_result, training_table
+from bench.gpu import gpu_job, training, training_inputs, training_job, training_result, training_table, update
 from bench.gpu.reward import compute_score
+from bench.gpu.rollout import SHORTEST_PROMPT
 from bench.gpu.wheels import pack
 from tests.support.paths import CHECKOUT, DATA
 
@@ -159,7 +160,7 @@ def test_the_table_of_vllm_alone_has_what_rollout_py_writes(a_run: Path) -> None
         )
     )
 
-    assert training_table.alone(a_run)[0][3:] == ["32 x 5", "163840", "256", "17246 (17189 to 17659)", "59"]
+    assert training_table.rollouts_alone(a_run)[0][3:] == ["32 x 5", "163840", "256", "17246 (17189 to 17659)", "59"]
 
 
 def test_a_sound_training_has_no_problems() -> None:
@@ -220,6 +221,35 @@ def test_the_start_is_taken_apart_by_log_lines(a_run: Path) -> None:
         ["first step is logged", "120.0", ""],
         ["engine: CUDA graphs", "", "7.0"],
     ]
+
+
+def test_the_table_of_updates_alone_has_what_update_py_writes(a_run: Path) -> None:
+    result = {"rows": 8, "tokens_of_batch": 9037, "seconds": [0.25, 0.24, 0.26], "tokens_per_s": 36148.0, "mfu": 0.112}
+    (a_run / "update.json").write_text(json.dumps(result))
+
+    assert training_table.updates_alone(a_run)[0][3:] == ["8", "9037", "250 (240 to 260)", "36148", "0.112"]
+    assert training_table.updates_alone(a_run)[0] in [
+        line.strip("| ").split(" | ") for line in training_table.report([a_run]).splitlines()
+    ]
+
+
+def test_parts_alone_have_the_recipes_settings(tmp_path: Path) -> None:
+    changes = training.overrides("update", "0.5b", 1, 7, ["actor_rollout_ref.rollout.n=4"])
+    launch = training_job.Launch(tmp_path, "update", "m", True, ["GPU-a"], tmp_path, changes, 10)
+
+    assert training_job.update_part(launch)[-2:] == ["--rows", "8"]
+    assert (
+        f"{training_job.MICRO_BATCH}: {training_job.RECIPES_MICRO_BATCH}\n" in training_job.RECIPES["grpo"].read_text()
+    )
+    assert training_job.rollout_part(launch)[1:5] == ["--prompts", "32", "--answers", "4"]
+
+
+def test_rows_of_the_update_have_gsm8ks_lengths() -> None:
+    rows = update.make_rows(8, 1024)
+
+    assert len(rows) == 8
+    assert all(1024 + SHORTEST_PROMPT <= len(row) <= 1024 + training_inputs.MAX_PROMPT for row in rows)
+    assert rows == update.make_rows(8, 1024) != update.make_rows(8, 1024, seed=1)
 
 
 def test_a_failed_run_is_reported(a_run: Path) -> None:
