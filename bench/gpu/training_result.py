@@ -11,6 +11,8 @@ from typing import Any
 
 ALONE = ("vllm", "update")  # kinds of a run of one part alone, with its result in <kind>.json
 PEAK_FLOPS = 989e12  # of an H100 SXM and an H200, NVIDIA's data sheets: half of the figure with sparsity
+SAMPLE_S = 1.0  # nvidia-smi's utilisation is that of up to a second before
+LEAST_SAMPLES = 5
 _TIMED = re.compile(r"([\d.]+) (.*)")
 
 Row = dict[str, Any]
@@ -59,6 +61,19 @@ class Trained:
             for row, seconds in zip(self.rows, self.per_step("update_actor"))
             if seconds
         ]
+
+    def utilisation(self, phase: str) -> float | None:
+        """Mean percent of the GPUs in a phase, None with too few samples; verl writes the phases in their order."""
+        inside = []
+        for row in self.rows:
+            begin = row["time"] - row["phases"].get("testing", 0.0) - row["phases"]["step"]
+            for name, seconds in row["phases"].items():
+                if name == phase:
+                    inside += [each for each in self.samples if begin + SAMPLE_S < each["time"] <= begin + seconds]
+                begin += 0.0 if name in ("step", "testing") else seconds
+        if len(inside) < LEAST_SAMPLES:
+            return None
+        return statistics.fmean(gpu[0] for each in inside for gpu in each["gpus"] if gpu[0] is not None)
 
     def usage(self, row: Row) -> list[tuple[float, float]]:
         """Mean percent and highest MiB of each GPU in a step, of nvidia-smi's samples."""

@@ -137,9 +137,15 @@ def phases(job: Trained) -> list[list[str]]:
     ]
     used = [(phase, job.per_step(phase)) for phase in PHASES if any(job.per_step(phase))]
     return [
-        [job.name, phase, spread(seconds, 2), f"{100 * statistics.median(seconds) / whole:.0f} %"]
+        [job.name, phase, spread(seconds, 2), f"{100 * statistics.median(seconds) / whole:.0f} %", busy(job, phase)]
         for phase, seconds in [*used, ("rest", rest)]
     ]
+
+
+def busy(job: Trained, phase: str) -> str:
+    """Return the GPUs' utilisation in a phase, empty if it is too short for nvidia-smi."""
+    percent = job.utilisation(phase)
+    return "" if percent is None else f"{percent:.0f}"
 
 
 def start(job: Trained, events: Sequence[Row]) -> list[list[str]]:
@@ -192,6 +198,7 @@ def checks(job: Trained) -> list[list[str]]:
     return rows
 
 
+PHASE_TABLE = ("run", "phase", "seconds of a step", "share", "GPU utilisation, %")
 ENDS = (
     "run",
     "signal",
@@ -299,7 +306,7 @@ def report(folders: Sequence[Path], warm_up: int = 1) -> str:
     ]
     parts = [
         table(THROUGHPUT, [throughput(job) for job in trained]),
-        table(("run", "phase", "seconds of a step", "share"), [row for job in trained for row in phases(job)]),
+        table(PHASE_TABLE, [row for job in trained for row in phases(job)]),
         table(
             ("run", "start", "seconds since the launch", "seconds, by the engine's log"),
             [row for job, folder in jobs for row in start(job, read_lines(folder / "events.jsonl"))],

@@ -198,9 +198,19 @@ def test_the_table_has_rates_shares_and_usage(a_run: Path) -> None:
     assert cells["rollout, answer tokens/s"] == "32768"
     assert cells["GPU utilisation, %"] == "90"
     assert cells["highest GPU memory, GiB"] == "48.8"
-    shares = {phase: share for _, phase, _, share in training_table.phases(job)}
+    shares = {phase: share for _, phase, _, share, _ in training_table.phases(job)}
     assert shares["gen"] == "50 %"
     assert shares["rest"] == "10 %"
+
+
+def test_a_phase_has_the_utilisation_of_the_samples_in_it(a_run: Path) -> None:
+    samples = [{"time": float(second), "gpus": [[second % 20, 0.0, 0.0]]} for second in range(1000, 1200)]
+    (a_run / "smi.jsonl").write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    job = training_result.read(a_run, 1)
+
+    assert next(iter(job.rows[0]["phases"].items())) == ("gen", 10.0)
+    assert job.utilisation("gen") == 6.0  # of the seconds 2 to 10 of each step
+    assert job.utilisation("update_weights") is None
 
 
 def test_mfu_is_the_models_operations_over_the_peak(a_run: Path) -> None:
