@@ -14,6 +14,7 @@ from typing import IO
 from verl_node.supervision import process_tree
 
 _POLL_S = 0.1
+_END_S = 5.0  # after KILL; one that waits for a device may end later
 
 
 def run(
@@ -46,8 +47,23 @@ def run(
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    while pids := [*process_tree.below(process.pid), *([process.pid] if process.poll() is None else [])]:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_S)  # repeat: a process may have been started between the listing and the signal
+    """Kill a process with its descendants, and wait until they have ended, for _END_S at most.
+
+    They are stopped first: a stopped process starts no other one, which would no longer be below it after its end.
+    """
+    if process.poll() is not None:
+        return
+    tree: list[int] = []
+    while new := [pid for pid in (process.pid, *process_tree.below(process.pid)) if pid not in tree]:
+        _send(new, signal.SIGSTOP)
+        tree += new
+    _send(tree, signal.SIGKILL)
+    deadline = time.monotonic() + _END_S
+    while process_tree.living(tree) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _send(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,12 @@ def descendants() -> dict[int, str]:
 def below(pid: int) -> list[int]:
     """Return the living descendants of another process, parents before their children."""
     return [child for child, entry in _family(_entries(), pid).items() if not entry.zombie]
+
+
+def living(pids: Iterable[int]) -> set[int]:
+    """Return the processes that have not ended."""
+    entries = _entries()
+    return {pid for pid in pids if pid in entries and not entries[pid].zombie}
 
 
 def uncollected(pid: int) -> set[str]:

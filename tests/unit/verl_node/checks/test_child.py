@@ -10,6 +10,8 @@ import pytest
 from verl_node.checks import child
 from verl_node.supervision import process_tree
 
+from tests.support.waiting import wait_for
+
 LEAVES_A_CHILD = "sleep 60 & echo $! > {pid}; "
 
 
@@ -37,6 +39,24 @@ def test_child_gets_its_arguments_and_returns_its_exit_code(ran: Callable[..., i
 
 def test_child_over_its_limit_is_killed_with_its_descendants(ran: Callable[..., int | None], tmp_path: Path) -> None:
     assert ran(LEAVES_A_CHILD + "wait", limit_s=0.5) is None
+    assert not process_tree.lives(int((tmp_path / "pid").read_text()), "sleep")
+
+
+def test_descendant_that_starts_after_the_listing_is_killed_too(
+    ran: Callable[..., int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, go = process_tree.below, tmp_path / "go"
+
+    def below(pid: int) -> list[int]:
+        found = listed(pid)
+        if not go.exists():
+            go.touch()
+            wait_for(tmp_path / "pid")
+        return found
+
+    monkeypatch.setattr(process_tree, "below", below)
+
+    assert ran(f"until [ -e {go} ]; do sleep 0.01; done; {LEAVES_A_CHILD} wait", limit_s=0.5) is None
     assert not process_tree.lives(int((tmp_path / "pid").read_text()), "sleep")
 
 
