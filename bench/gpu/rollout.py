@@ -15,6 +15,7 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,25 +72,30 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "seconds": seconds,
         "tokens_of_batches": tokens,
         "start_s": started,
-        **{name: value for name, value in vars(given).items() if name != "out"},
     }
+
+
+def run(parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
+    """Print one line of JSON of what ``measure`` returns for the arguments, and of these; write it to --out."""
+    parser.add_argument("--out", type=Path, help="file of the result")
+    given = parser.parse_args()
+    arguments = {name: value for name, value in vars(given).items() if name != "out"}
+    result = json.dumps(measure(given) | arguments)
+    print(result, flush=True)
+    if given.out:
+        given.out.write_text(result + "\n", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or hub name")
-    parser.add_argument("--out", type=Path, help="file of the result")
     parser.add_argument("--prompts", type=int, default=64, help="different prompts of a batch")
     parser.add_argument("--answers", type=int, default=5, help="answers to each prompt")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of an answer")
     parser.add_argument("--max-num-seqs", type=int, default=256, help="answers that the engine generates at once")
     parser.add_argument("--memory", type=float, default=0.6, help="the engine's share of the GPU's memory")
     parser.add_argument("--repetitions", type=int, default=3, help="measured batches, after one to warm up")
-    given = parser.parse_args()
-    result = json.dumps(measure(given))
-    print(result, flush=True)
-    if given.out:
-        given.out.write_text(result + "\n", encoding="utf-8")
+    run(parser, measure)
 
 
 if __name__ == "__main__":

@@ -208,26 +208,6 @@ ENDS = (
     "s from there until nothing was left",
     "explain",
 )
-ROLLOUTS_ALONE = (
-    "run",
-    "GPUs",
-    "model",
-    "prompts x answers",
-    "tokens of a batch",
-    "max_num_seqs",
-    "vLLM alone, tokens/s",
-    "start, s",
-)
-UPDATES_ALONE = (
-    "run",
-    "GPUs",
-    "model",
-    "rows of a micro batch",
-    "its tokens",
-    "forward and backward pass alone, ms",
-    "tokens/s",
-    "MFU",
-)
 
 
 def ends(job: Trained, folder: Path) -> list[str]:
@@ -248,39 +228,39 @@ def ends(job: Trained, folder: Path) -> list[str]:
     ]
 
 
-def rollouts_alone(folder: Path) -> list[list[str]]:
-    """Return the row of a run of vLLM alone, none for another job."""
-    job = read(folder, 0)
+ALONE_TABLES = {
+    "vllm": ("prompts x answers", "tokens of a batch", "max_num_seqs", "vLLM alone, tokens/s", "start, s"),
+    "update": ("rows of a micro batch", "its tokens", "forward and backward pass alone, ms", "tokens/s", "MFU"),
+}
+
+
+def alone(kind: str, folder: Path) -> list[list[str]]:
+    """Return the row of a run of one part alone, none for another job."""
+    cells = {"vllm": rollout_cells, "update": update_cells}[kind]
     return [
-        [
-            job.name,
-            f"1 x {job.launch['card']}",
-            job.model,
-            f"{result['prompts']} x {result['answers']}",
-            str(result["tokens_of_batches"][0]),
-            str(result["max_num_seqs"]),
-            spread(result["rates"], 0),
-            f"{result['start_s']:.0f}",
-        ]
-        for result in read_lines(folder / "vllm.json")
+        [job.name, f"1 x {job.launch['card']}", job.model, *cells(result)]
+        for result in read_lines(folder / f"{kind}.json")
+        for job in [read(folder, 0)]
     ]
 
 
-def updates_alone(folder: Path) -> list[list[str]]:
-    """Return the row of a run of the update alone, none for another job."""
-    job = read(folder, 0)
+def rollout_cells(result: Row) -> list[str]:
     return [
-        [
-            job.name,
-            f"1 x {job.launch['card']}",
-            job.model,
-            str(result["rows"]),
-            str(result["tokens_of_batch"]),
-            spread([1000 * each for each in result["seconds"]], 0),
-            f"{result['tokens_per_s']:.0f}",
-            f"{result['mfu']:.3f}",
-        ]
-        for result in read_lines(folder / "update.json")
+        f"{result['prompts']} x {result['answers']}",
+        str(result["tokens_of_batches"][0]),
+        str(result["max_num_seqs"]),
+        spread(result["rates"], 0),
+        f"{result['start_s']:.0f}",
+    ]
+
+
+def update_cells(result: Row) -> list[str]:
+    return [
+        str(result["rows"]),
+        str(result["tokens_of_batch"]),
+        spread([1000 * each for each in result["seconds"]], 0),
+        f"{result['tokens_per_s']:.0f}",
+        f"{result['mfu']:.3f}",
     ]
 
 
@@ -318,10 +298,10 @@ def report(folders: Sequence[Path], warm_up: int = 1) -> str:
     ]
     if ended:
         parts.append(table(ENDS, [ends(job, folder) for job, folder in ended]))
-    for head, rows_of in ((ROLLOUTS_ALONE, rollouts_alone), (UPDATES_ALONE, updates_alone)):
-        rows = [row for folder in folders for row in rows_of(folder)]
+    for kind, columns in ALONE_TABLES.items():
+        rows = [row for folder in folders for row in alone(kind, folder)]
         if rows:
-            parts.append(table(head, rows))
+            parts.append(table(("run", "GPUs", "model", *columns), rows))
     return "\n\n".join([*parts, *without])
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import random
 import statistics
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.gpu.rollout import FIRST_TOKEN, LAST_TOKEN, make_prompts
+from bench.gpu.rollout import FIRST_TOKEN, LAST_TOKEN, make_prompts, run
 from bench.gpu.training_result import PEAK_FLOPS, update_flops
 
 GIB = 2**30
@@ -106,23 +105,17 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "seconds": seconds,
         "tokens_of_batch": tokens,
         "highest_gib": cuda.max_memory_allocated() / GIB if device == "cuda" else None,
-        **{name: value for name, value in vars(given).items() if name != "out"},
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or hub name; only its configuration is read")
-    parser.add_argument("--out", type=Path, help="file of the result")
     parser.add_argument("--rows", type=int, default=8, help="answers of a micro batch")
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of an answer")
     parser.add_argument("--checkpointing", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--repetitions", type=int, default=5, help=f"measured passes, after {WARM_UP} to warm up")
-    given = parser.parse_args()
-    result = json.dumps(measure(given))
-    print(result, flush=True)
-    if given.out:
-        given.out.write_text(result + "\n", encoding="utf-8")
+    run(parser, measure)
 
 
 if __name__ == "__main__":

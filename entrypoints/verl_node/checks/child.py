@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -55,15 +54,9 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
         return
     tree: list[int] = []
     while new := [pid for pid in (process.pid, *process_tree.below(process.pid)) if pid not in tree]:
-        _send(new, signal.SIGSTOP)
+        process_tree.send(new, signal.SIGSTOP)
         tree += new
-    _send(tree, signal.SIGKILL)
+    process_tree.send(tree, signal.SIGKILL)
     deadline = time.monotonic() + _END_S
     while process_tree.living(tree) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-
-
-def _send(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)

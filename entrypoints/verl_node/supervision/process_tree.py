@@ -201,17 +201,18 @@ async def end_all(grace_s: float) -> list[str]:
     """End every descendant with TERM, after ``grace_s`` with KILL; return the names of those that survived KILL."""
     if os.getppid() in stopped():
         os.kill(os.getppid(), signal.SIGCONT)  # a stopped init would not notice our own end
-    _signal_all(signal.SIGTERM)
+    send(descendants(), signal.SIGTERM)
     if not await until(lambda: not descendants(), deadline=Deadline(grace_s), poll_s=0.1):
         kill = Deadline(1.0)
         while descendants() and kill.left_s() > 0:
-            _signal_all(signal.SIGKILL)  # repeatedly: a process may have forked before the signal
+            send(descendants(), signal.SIGKILL)  # repeatedly: a process may have forked before the signal
             await asyncio.sleep(0.05)
     return sorted(descendants().values())
 
 
-def _signal_all(number: signal.Signals) -> None:
-    for pid in descendants():
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to those of the processes that have not ended."""
+    for pid in pids:
         try:
             os.kill(pid, number)
         except ProcessLookupError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -138,7 +139,8 @@ def test_nodes_of_one_gpu_need_several_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         training.parse(["nodes:0.5b"])
 
 
-def test_jobs_on_other_gpus_have_other_head_ports() -> None:
+def test_jobs_on_other_gpus_have_other_head_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ports = [gpu_job.Job([gpu], {}).environment["VERLJOB_HEAD_PORTS"].split(",") for gpu in (0, 0, 1, 7)]
 
     assert len({port for each in ports for port in each}) == 12
@@ -160,7 +162,7 @@ def test_the_table_of_vllm_alone_has_what_rollout_py_writes(a_run: Path) -> None
         )
     )
 
-    assert training_table.rollouts_alone(a_run)[0][3:] == ["32 x 5", "163840", "256", "17246 (17189 to 17659)", "59"]
+    assert training_table.alone("vllm", a_run)[0][3:] == ["32 x 5", "163840", "256", "17246 (17189 to 17659)", "59"]
 
 
 def test_a_sound_training_has_no_problems() -> None:
@@ -237,8 +239,8 @@ def test_the_table_of_updates_alone_has_what_update_py_writes(a_run: Path) -> No
     result = {"rows": 8, "tokens_of_batch": 9037, "seconds": [0.25, 0.24, 0.26], "tokens_per_s": 36148.0, "mfu": 0.112}
     (a_run / "update.json").write_text(json.dumps(result))
 
-    assert training_table.updates_alone(a_run)[0][3:] == ["8", "9037", "250 (240 to 260)", "36148", "0.112"]
-    assert training_table.updates_alone(a_run)[0] in [
+    assert training_table.alone("update", a_run)[0][3:] == ["8", "9037", "250 (240 to 260)", "36148", "0.112"]
+    assert training_table.alone("update", a_run)[0] in [
         line.strip("| ").split(" | ") for line in training_table.report([a_run]).splitlines()
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_the_command_runs_in_the_namespaces_of_its_node(tmp_path: Path) -> None:
 def test_each_node_has_its_task_of_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_nodes, "minor", {"GPU-a": 0, "GPU-b": 1}.get)
     nodes = [VirtualNode(f"n{number}", f"198.18.77.{number + 1}", tmp_path / str(number)) for number in range(2)]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = Job([], {})
     tasks = [environment(job, nodes, number, gpu) for number, gpu in enumerate(("GPU-a", "GPU-b"))]
     job.remove()
