@@ -44,7 +44,7 @@ def row(step: Any) -> MetricsRow:
 class Head:
     """A listening head of ``nodes`` nodes, which records events and rows."""
 
-    def __init__(self, silence_s: float = 2.0, token: bytes = TOKEN, nodes: int = 3) -> None:
+    def __init__(self, silence_s: float = 5.0, token: bytes = TOKEN, nodes: int = 3) -> None:
         self.events: list[Event] = []
         self.rows: list[Any] = []
         hosts = [f"n{number}" for number in range(nodes)]
@@ -83,7 +83,7 @@ class Head:
 
 
 async def join(
-    port: int, silence_s: float = 2.0, *, token: bytes = TOKEN, number: int = 1, timeout_s: float = 10.0
+    port: int, silence_s: float = 5.0, *, token: bytes = TOKEN, number: int = 1, timeout_s: float = 10.0
 ) -> Session:
     return await client.connect(
         "127.0.0.1",

@@ -26,7 +26,7 @@ from verl_node.reporting.events import Event
 from verl_node.reporting.verdict import Verdict
 from verl_node.supervision import heartbeat
 
-from tests.support.node.channel_rig import TOKEN, Head, Way, event, free_port, join, row, soon
+from tests.support.node.channel_rig import TOKEN, Change, Head, Way, event, free_port, join, row, soon
 from tests.support.paths import CHECKOUT
 
 BEAT_S = 0.05
@@ -173,10 +173,10 @@ def test_a_killed_head_is_reported_as_silent_with_the_reason() -> None:
 
 def test_a_blocked_event_loop_does_not_report_the_other_side_as_lost() -> None:
     async def scenario() -> None:
-        async with Head(0.5) as head:
-            session = await join(head.port, 0.5)
+        async with Head(2.0) as head:
+            session = await join(head.port, 2.0)
             await asyncio.sleep(BEAT_S * 2)
-            time.sleep(1.5)  # as a file system that does not answer does, or a machine that stands still
+            time.sleep(3)  # as a file system that does not answer does, or a machine that stands still
             await asyncio.sleep(BEAT_S * 2)
             head.server.broadcast(Step(1))
             assert await numbers(session, 1) == [1]
@@ -186,13 +186,23 @@ def test_a_blocked_event_loop_does_not_report_the_other_side_as_lost() -> None:
     done(scenario())
 
 
-def test_heartbeats_keep_a_quiet_session_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_REOPEN_S", 1.5)  # a busy machine can stall for half a second
+def test_heartbeats_end_the_silence_of_a_quiet_session() -> None:
+    heard = {"to_head": 0, "to_worker": 0}
+
+    def count(direction: str) -> Change:
+        def counted(line: bytes) -> list[bytes]:
+            heard[direction] += 1
+            return [line]
+
+        return counted
 
     async def scenario() -> None:
-        async with Head(1.5) as head, Way(head.port) as way:
-            session = await join(way.port, 1.5)
-            await asyncio.sleep(3)
+        async with Head(60.0) as head, Way(head.port) as way:
+            session = await join(way.port, 60.0)
+            way.to_head, way.to_worker = count("to_head"), count("to_worker")
+            await soon(lambda: min(heard.values()) >= 80, 20)
+            # Without heartbeats they would be 40 or more: two threads send heartbeats where two modules started one.
+            assert max(session._silent, head.peer().session._silent) < 20
             assert (session.end_reason, head.server._failure, way.connections) == ("", None, 1)
             await session.close()
 
