@@ -141,11 +141,21 @@ def test_gpus_are_detected_by_each_of_slurms_variables(rig: Rig, name: str, valu
     assert rig.launch(VERLJOB_PLATFORM="cpu").returncode == 0
 
 
-def test_gpus_are_detected_by_the_jobs_record(rig: Rig) -> None:
-    rig.fake("job", rig.faked("job") + "   TresPerNode=gres:gpu:2\n")
+@pytest.mark.parametrize(
+    "field", ["TresPerNode=gres:gpu:2", "TRES=cpu=2,node=2,gres/gpu:h100=16", "TresPerJob=gres/gpu:8"]
+)
+def test_gpus_are_detected_by_the_jobs_record(rig: Rig, field: str) -> None:
+    rig.fake("job", rig.faked("job") + f"   {field}\n")
     rig.fake("step", SUCCESS)
 
     assert rig.launch(VERLJOB_PLATFORM="cpu").returncode == 0
+
+
+def test_words_of_a_job_are_no_gpus(rig: Rig) -> None:
+    words = "Comment=TresPerNode=gres:gpu:2 TRES=gres/gpu=8"
+    rig.fake("job", rig.faked("job") + f"   {words}\n")
+
+    assert "--gpus-per-node=8" in last_line(rig.launch(VERLJOB_PLATFORM="cpu"))
 
 
 def test_a_heterogeneous_job_is_refused(rig: Rig) -> None:

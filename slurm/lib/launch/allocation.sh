@@ -61,10 +61,11 @@ allocation::move_to_head() {
 
 allocation::require_gpus() {
     local name
+    local -r fields=$'\n   (TRES|ReqTRES|AllocTRES|TresPer[A-Za-z]+)=[^[:space:]]*gres[:/]gpu'
     for name in SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_TASK SLURM_GPUS_ON_NODE; do
         [[ -z ${!name:-} || ${!name} == 0 ]] || return 0
     done
-    [[ ! $JOB_RECORD =~ gres[:/]gpu ]] || return 0
+    [[ ! $JOB_RECORD =~ $fields ]] || return 0
     fail 64 "recipe $RECIPE_NAME trains on GPUs and job $SLURM_JOB_ID has none" \
         "add the flag --gpus-per-node=8 (as many as a node has) to sbatch"
 }
