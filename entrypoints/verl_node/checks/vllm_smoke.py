@@ -37,11 +37,14 @@ _CONFIG = {
 
 
 def main() -> int:
-    """Write FILE, one JSON object. vLLM's exceptions are not caught."""
+    """Write FILE, one JSON object. vLLM's exceptions are not caught.
+
+    The model is beside FILE, since the check kills this process as soon as FILE exists, and removes FILE's folder.
+    """
     gpus, file = int(sys.argv[1]), Path(sys.argv[2])
     if importlib.util.find_spec("verl") is not None:
         importlib.import_module("verl")  # also imports VERL_USE_EXTERNAL_MODULES, as in a worker
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))
         write_by_rename(file, json.dumps(generate(importlib.import_module("vllm"), folder, gpus)))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -57,6 +58,21 @@ def test_working_engine_is_reported_with_its_times(engine: Path, tmp_path: Path)
     assert '"tensor_parallel_size": 4' in seen
     assert '"load_format": "dummy"' in seen
     assert seen.endswith(', "1"]')
+
+
+@pytest.mark.parametrize("start", ["pass", "time.sleep(60)"], ids=["works", "hangs"])
+def test_no_file_is_left(engine: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.write_text(ENGINE.replace("def start(self): pass", f"def start(self): {start}"))
+    monkeypatch.setattr(vllm, "LIMIT_S", 2 + vllm._MARGIN_S if start != "pass" else vllm.LIMIT_S)
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+
+    generate()
+
+    assert (tmp_path / "seen").exists()
+    assert list(own.iterdir()) == []
 
 
 def test_node_without_gpus_runs_on_the_cpu(engine: Path) -> None:
