@@ -39,7 +39,8 @@ def base(tmp_path: Path) -> Path:
 
 
 def run(base: Path, *packages: str, options: Sequence[str] = (), **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{base}:{os.environ['PATH']}", "APT_ARCHIVES": str(base), **variables}
+    environment = {**os.environ, "PATH": f"{base}:{os.environ['PATH']}", "APT_ARCHIVES": str(base), "TMPDIR": str(base)}
+    environment |= variables
     argv = ["sh", str(SCRIPT), *options, str(base / "pins"), *packages]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
