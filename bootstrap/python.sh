@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# The virtual environment in .venv, made once and updated when pyproject.toml changes.
+# The virtual environment in .venv, made once and updated when pyproject.toml or constraints.txt changes.
 # Sets: PYTHON, VENV_USABLE.
 
 readonly VENV=$HERE/.venv
+# The release of every package, so that one published tomorrow does not change what the tasks and linters do.
+readonly CONSTRAINTS=$HERE/bootstrap/constraints.txt
 
 # usage: python::_fits INTERPRETER
 python::_fits() {
@@ -34,7 +36,7 @@ python::require() {
 # Prints all that an installation depends on.
 python::_stamp() {
     printf 'extra %s\n' "$1"
-    cat "$HERE/pyproject.toml"
+    cat "$HERE/pyproject.toml" "$CONSTRAINTS"
 }
 
 # Makes .venv and installs the project with the EXTRA of the task.
@@ -44,7 +46,8 @@ python::ready() {
     [[ ! -f $stamp || $(< "$stamp") != "$(python::_stamp "$EXTRA")" ]] || return 0
     $INSTALL || fail "--no-install: pip would install this project${EXTRA:+ with its extra $EXTRA} into $VENV"
     say "installing the project's Python packages${EXTRA:+ and those of its extra $EXTRA} into .venv"
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$HERE${EXTRA:+[$EXTRA]}" \
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$CONSTRAINTS" \
+        --editable "$HERE${EXTRA:+[$EXTRA]}" \
         || fail "pip could not install the packages of pyproject.toml; see its output above"
     python::_stamp "$EXTRA" > "$stamp"
 }

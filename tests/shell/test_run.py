@@ -16,6 +16,12 @@ def test_fresh_checkout_gets_an_environment_and_runs_the_task_in_it(machine: Mac
     assert machine.calls("invoke") == ["invoke render --platform cpu"]
 
 
+def test_packages_are_installed_in_the_releases_that_the_checkout_names(machine: Machine) -> None:
+    machine.run("render")
+
+    assert f"--constraint {machine.checkout}/bootstrap/constraints.txt" in machine.calls("pip")[0]
+
+
 def test_second_call_installs_nothing(machine: Machine) -> None:
     machine.run("render")
     machine.run("render")
@@ -23,9 +29,10 @@ def test_second_call_installs_nothing(machine: Machine) -> None:
     assert (len(machine.calls("venv")), len(machine.calls("pip")), len(machine.calls("invoke"))) == (1, 1, 2)
 
 
-def test_changed_pyproject_is_installed_again(machine: Machine) -> None:
+@pytest.mark.parametrize("file_name", ["pyproject.toml", "bootstrap/constraints.txt"])
+def test_changed_requirements_are_installed_again(machine: Machine, file_name: str) -> None:
     machine.run("render")
-    with (machine.checkout / "pyproject.toml").open("a") as file:
+    with (machine.checkout / file_name).open("a") as file:
         file.write("# changed\n")
     machine.run("render")
 

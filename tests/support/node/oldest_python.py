@@ -13,6 +13,7 @@ from tests.support.paths import CHECKOUT
 
 ENVIRONMENT = CHECKOUT / ".build" / "python3.9-ray2.44"
 PROJECT = CHECKOUT / "pyproject.toml"  # for its dependencies
+CONSTRAINTS = CHECKOUT / "bootstrap" / "constraints.txt"
 PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker", "pytest-xdist"]
 
 
@@ -32,7 +33,7 @@ def interpreter() -> str | None:
 def ensure() -> Path:
     """Return the interpreter of a cached environment with Python 3.9 and Ray, a download of 65 MB; skip without 3.9."""
     python = ENVIRONMENT / "bin" / "python"
-    complete, inputs = ENVIRONMENT / "complete", "\n".join([*PACKAGES, PROJECT.read_text()])
+    complete, inputs = ENVIRONMENT / "complete", "\n".join([*PACKAGES, PROJECT.read_text(), CONSTRAINTS.read_text()])
     if complete.exists() and complete.read_text() == inputs:
         return python
     base = interpreter()
@@ -41,6 +42,6 @@ def ensure() -> Path:
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     subprocess.run([base, "-m", "venv", "--without-pip", ENVIRONMENT], check=True)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", str(python)]
-    subprocess.run([*uv, *PACKAGES, "--requirement", str(PROJECT)], check=True)
+    subprocess.run([*uv, *PACKAGES, "--requirement", str(PROJECT), "--constraint", str(CONSTRAINTS)], check=True)
     complete.write_text(inputs)
     return python
