@@ -7,7 +7,12 @@ import subprocess
 from tests.support.node import oldest_python
 from tests.support.paths import CHECKOUT
 
-UNIT = ["tests/unit/verl_node"]  # the other tests need 3.11
+UNIT = [
+    "tests/unit/verl_node",  # the other tests need 3.11
+    # Of verl's configurations and of text more than of Python, and a third of the processor time:
+    "--ignore=tests/unit/verl_node/training/test_recipes.py",
+    "--ignore=tests/unit/verl_node/explain/test_patterns.py",
+]
 
 
 def test_the_unit_tests_of_verl_node_pass() -> None:
