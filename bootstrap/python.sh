@@ -3,7 +3,7 @@
 # Sets: PYTHON, VENV_USABLE.
 
 readonly VENV=$HERE/.venv
-# The release of every package, so that one published tomorrow does not change what the tasks and linters do.
+# Pins the packages of .venv: a newer release on the index does not change what the tasks and linters do.
 readonly CONSTRAINTS=$HERE/bootstrap/constraints.txt
 
 # usage: python::_fits INTERPRETER
@@ -48,7 +48,7 @@ python::ready() {
     say "installing the project's Python packages${EXTRA:+ and those of its extra $EXTRA} into .venv"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$CONSTRAINTS" \
         --editable "$HERE${EXTRA:+[$EXTRA]}" \
-        || fail "pip could not install the packages of pyproject.toml; see its output above"
+        || fail "pip could not install the packages of pyproject.toml as pinned by bootstrap/constraints.txt; see its output above"
     python::_stamp "$EXTRA" > "$stamp"
 }
 

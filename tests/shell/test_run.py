@@ -16,7 +16,7 @@ def test_fresh_checkout_gets_an_environment_and_runs_the_task_in_it(machine: Mac
     assert machine.calls("invoke") == ["invoke render --platform cpu"]
 
 
-def test_packages_are_installed_in_the_releases_that_the_checkout_names(machine: Machine) -> None:
+def test_packages_are_installed_with_the_constraints_of_the_checkout(machine: Machine) -> None:
     machine.run("render")
 
     assert f"--constraint {machine.checkout}/bootstrap/constraints.txt" in machine.calls("pip")[0]

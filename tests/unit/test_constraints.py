@@ -23,7 +23,7 @@ REQUIREMENTS = [
 
 
 def releases() -> dict[str, list[str]]:
-    """Return the releases of each package, of which one fits a given Python."""
+    """Return the pinned releases of each package; their markers choose one for a version of Python."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in (CHECKOUT / "bootstrap" / "constraints.txt").read_text().splitlines():
         if not line.startswith("#"):
@@ -33,9 +33,9 @@ def releases() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("line", REQUIREMENTS)
-def test_every_requirement_of_the_project_has_a_release_that_satisfies_it(line: str) -> None:
+def test_every_requirement_of_the_project_is_pinned_to_a_release_that_satisfies_it(line: str) -> None:
     requirement = Requirement(line)
-    named = releases()[canonicalize_name(requirement.name)]
+    pinned = releases()[canonicalize_name(requirement.name)]
 
-    assert named
-    assert [release for release in named if release not in requirement.specifier] == []
+    assert pinned
+    assert [release for release in pinned if release not in requirement.specifier] == []

@@ -30,6 +30,7 @@ def test_a_hang_is_only_reported_by_default(job: Job) -> None:
     job.start(FAKE_TRAINING=f"{steps}until {reported}; do sleep 0.1; done; sleep 1", VERLJOB_HANG_MARGIN_S="1")
 
     assert job.end(0) == 0
+    assert "train: no step for" in job.output(0)
 
 
 def test_after_slurms_notice_the_job_ends_with_the_next_checkpoint_and_its_metrics(job: Job) -> None:

@@ -14,7 +14,7 @@ from tests.support.paths import CHECKOUT
 ENVIRONMENT = CHECKOUT / ".build" / "python3.9-ray2.44"
 PROJECT = CHECKOUT / "pyproject.toml"  # for its dependencies
 CONSTRAINTS = CHECKOUT / "bootstrap" / "constraints.txt"
-PACKAGES = ["ray[default]==2.44.1", "hydra-core==1.3.2", "pip", "pytest", "pytest-docker", "pytest-xdist"]
+PACKAGES = ["ray[default]==2.44.1", "hydra-core", "pip", "pytest", "pytest-docker", "pytest-xdist"]
 
 
 def interpreter() -> str | None:
