@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 import time
@@ -44,6 +45,8 @@ def main() -> int:
     gpus, file = int(sys.argv[1]), Path(sys.argv[2])
     if importlib.util.find_spec("verl") is not None:
         importlib.import_module("verl")  # also imports VERL_USE_EXTERNAL_MODULES, as in a worker
+    # verl counts the GPUs, after which CUDA does not start in a forked process; vLLM notices only a started CUDA.
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))
         write_by_rename(file, json.dumps(generate(importlib.import_module("vllm"), folder, gpus)))

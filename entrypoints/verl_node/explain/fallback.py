@@ -67,13 +67,16 @@ def _last_lines(logs: Sequence[Log], hosts: Mapping[str, str]) -> Iterator[Expla
 
 
 def _final_hit(log: Log, tail: bytes, found: re.Match[bytes] | None, *, sure: bool) -> Hit | None:
-    """Return the hit of a line, None if the job survived it.
+    """Return the hit of a line, None if the job survived it or Python ignored it.
 
     :param sure: the job is known to have failed; otherwise a line that is not fatal does not count.
     """
     if found is None:
         return None
     hit = Hit.in_tail(log, tail, found)
+    before = hit.before()
+    if tracebacks.is_ignored(before + hit.line, len(before), len(before)):
+        return None
     if recovery.survived(hit) is not None or recovery.ended_well(hit):
         return None
     return hit if sure or first_failure.is_fatal(hit) else None

@@ -279,7 +279,7 @@ def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
     assert not names & {"torch", "numpy", "nvidia-cublas", "triton", "flashinfer-cubin"}
 
 
-@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "grpo-0.5b-2gpu", "ppo-0.5b-1gpu"])
+@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "grpo-0.5b-2gpu", "ppo-0.5b-1gpu", "ppo-0.5b-2gpu"])
 def test_the_figures_in_the_docs_are_those_of_the_recorded_run(name: str) -> None:
     job = training_result.read(DATA / "trainings" / name, 1)
     cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
@@ -320,6 +320,33 @@ def test_the_starts_in_the_docs_are_those_of_the_recorded_runs(part: str, mark: 
     seconds = [f"{training_table.first_times(job.lines)[mark] - job.launch['began']:.0f}" for job in jobs]
 
     assert f"| {part} | {' | '.join(seconds)} |" in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+
+def test_the_figures_of_two_nodes_in_the_docs_are_those_of_the_recorded_run() -> None:
+    folder = DATA / "trainings" / "nodes-0.5b-2gpu"
+    job = training_result.read(folder, 1)
+    cells = dict(zip(training_table.THROUGHPUT, training_table.throughput(job)))
+    of_phases = {row[1]: row[2] for row in training_table.phases(job)}
+    first = training_result.read(folder, 0).seconds()[0]
+    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+    assert len({event["host"] for event in training_result.read_lines(folder / "events.jsonl")}) == 2
+    assert "| {run} | {steps} | {step, s} | {tokens/s} | {rollout, answer tokens/s} |".format(**cells) in page
+    assert f"{cells['step, s']} s after a first one of {first:.1f} s" in page
+    assert f"The update takes {of_phases['update_actor']} s of it" in page
+
+
+def test_the_end_of_a_lost_node_in_the_docs_is_that_of_the_recorded_run() -> None:
+    folder = DATA / "trainings" / "lost-0.5b-2gpu"
+    launch = training_result.read(folder, 0).launch
+    explained = (folder / "explain.txt").read_text()
+
+    assert (launch["problems"], launch["left"]) == ([], [])
+    assert "Node verljob-bench-1 was lost: it sent no heartbeat for 60 s" in explained
+    assert (
+        f"ended {launch['ended_s']:.1f} s after KILL to all processes of the last node with exit code {launch['code']}"
+        in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    )
 
 
 def test_the_end_without_a_package_in_the_docs_is_that_of_the_recorded_run() -> None:

@@ -175,7 +175,8 @@ class _Scanner:
         while at >= 0:
             first, last = _lines(self._block, at, at)
             line = self._block[first:last]
-            if rule.find(line) and not _CODE.match(lines.without_prefix(line)):
+            is_code = _CODE.match(lines.without_prefix(line))
+            if rule.find(line) and not is_code and not tracebacks.is_ignored(self._block, first, TRACEBACK_BYTES):
                 return first, line
             at = self._block.find(literal, last, end)
         return None

@@ -77,10 +77,27 @@ def root_exception(text: bytes, at: int) -> tuple[int, bytes] | None:
 
     None for one without a cause: it was ignored, is a reaction to the end of another process, or is truncated.
     """
+    return None if _follows_ignored(text, at) else _exception(text, at)
+
+
+def is_ignored(text: bytes, at: int, most: int) -> bool:
+    """Return whether the line at ``at`` is an exception that Python ignored, as in a finalizer or at the end.
+
+    :param most: bytes before it in which its traceback may begin.
+    """
+    head = text.rfind(HEADS[0], max(at - most, 0), at)
+    return head >= 0 and _follows_ignored(text, head) and (_exception(text, head) or (-1,))[0] == at
+
+
+def _follows_ignored(text: bytes, at: int) -> bool:
+    """Return whether the line before that of ``at`` says that the exception is ignored."""
     begin = text.rfind(b"\n", 0, at) + 1
     before = text[text.rfind(b"\n", 0, max(begin - 1, 0)) + 1 : begin]
-    if any(marker in before for marker in _IGNORED):
-        return None
+    return any(marker in before for marker in _IGNORED)
+
+
+def _exception(text: bytes, at: int) -> tuple[int, bytes] | None:
+    begin = text.rfind(b"\n", 0, at) + 1
     first = lines.without_prefix(text[begin : _end(text, begin)])
     after_call = first.startswith(b'File "')  # without indentation the line after a call is its code
     compiler: tuple[int, bytes] | None = None

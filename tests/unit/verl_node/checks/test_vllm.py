@@ -24,7 +24,9 @@ class LLM:
     def __init__(self, **asked):
         self.asked = asked
         assert json.load(open(asked["model"] + "/config.json"))["architectures"] == ["Qwen2ForCausalLM"]
-        open(os.environ["SEEN"], "w").write(json.dumps([asked, os.environ["HF_HUB_OFFLINE"]]))
+        open(os.environ["SEEN"], "w").write(
+            json.dumps([asked, os.environ["HF_HUB_OFFLINE"], os.environ["VLLM_WORKER_MULTIPROC_METHOD"]])
+        )
         self.start()
     def start(self): pass
     def generate(self, prompts, params):
@@ -57,7 +59,7 @@ def test_working_engine_is_reported_with_its_times(engine: Path, tmp_path: Path)
     seen = (tmp_path / "seen").read_text()
     assert '"tensor_parallel_size": 4' in seen
     assert '"load_format": "dummy"' in seen
-    assert seen.endswith(', "1"]')
+    assert seen.endswith(', "1", "spawn"]')
 
 
 @pytest.mark.parametrize("start", ["pass", "time.sleep(60)"], ids=["works", "hangs"])

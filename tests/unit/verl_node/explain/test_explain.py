@@ -166,6 +166,19 @@ def test_ignored_exception_is_no_root_cause() -> None:
     assert tracebacks.root_exception(text, text.find(tracebacks.HEADS[0])) is None
 
 
+def test_rule_does_not_match_an_ignored_exception(tmp_path: Path) -> None:
+    ignored = (
+        "Exception ignored in atexit callback: <function dump at 0x7f>\n"
+        'Traceback (most recent call last):\n  File "/w/a.py", line 1, in dump\n    f()\n'
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n"
+    )
+    real = ignored.partition("\n")[2].replace("pid 7", "pid 8")
+
+    assert not explain([log(tmp_path, ignored)]).seen
+    assert explain([log(tmp_path, ignored + real)]).rule == "memory-loader-killed"
+    assert "pid 8" in explain([log(tmp_path, ignored + real)]).line
+
+
 def test_exception_during_cleanup_is_no_root_cause() -> None:
     tracker = 'Traceback (most recent call last):\n  File "/x/multiprocessing/resource_tracker.py", line 209, in main\n'
     deleted = 'Traceback (most recent call last):\n  File "/x/tracking.py", line 133, in __del__\n    a\n'
