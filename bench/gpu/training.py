@@ -4,7 +4,7 @@
                                   [--override KEY=VALUE]… RUN…
 
 A RUN is KIND:SHAPE. KIND is grpo or ppo (the recipes gsm8k_grpo and gsm8k_ppo), vllm (the rollouts' engine alone,
-rollout.py), update (forward and backward pass of the actor alone, update.py), or GRPO as one of
+rollout.py), update (forward and backward pass of the actor alone, update.py), ppo-resume, or GRPO as one of
 
     resume   a job that saves and ends, and a second one that continues from its checkpoint
     start    a job of one small step with an empty cache of compiled code, and a second one with that cache
@@ -49,7 +49,8 @@ from bench.gpu import training_inputs, training_job, training_result, training_s
 from bench.gpu.gpu_job import uuids
 from bench.gpu.training_job import Launch
 
-KINDS = ("grpo", "ppo", *training_result.ALONE, "resume", "start", "nodes", *training_shutdown.KINDS)
+RESUMED = ("resume", "ppo-resume")
+KINDS = ("grpo", "ppo", *training_result.ALONE, *RESUMED, "start", "nodes", *training_shutdown.KINDS)
 REWARD = Path(__file__).with_name("reward.py")
 # A GPU's share is 64 and 16: the recipes' 1024 and 256 are for 16 GPUs. GRPO has five answers to a prompt, and seven
 # steps with half of it take as long as PPO's.
@@ -57,7 +58,7 @@ BATCHES = {"grpo": (32, 8), "ppo": (64, 16)}
 ANSWER_TOKENS = 1024
 SMALL_BATCH = (16, 8)
 STEPS = 7
-STEPS_OF = {"resume": 3, "start": 1, "term": 4, "kill": 4, "lost": 4}  # of the first job
+STEPS_OF = {"resume": 3, "ppo-resume": 4, "start": 1, "term": 4, "kill": 4, "lost": 4}  # of the first job
 SMALL = ("start", "term", "kill", "lost")  # also without a validation
 LEAST_S = 30  # a job is not started with less time
 # The engine's share of a GPU of 80 GB: actor and critic of a training keep 16 bytes for each of their weights.
@@ -90,9 +91,11 @@ class Options:
     """Whether these are all GPUs of the machine."""
 
 
-def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]) -> dict[str, Any]:
+def overrides(
+    kind: str, shape: str, gpus: int, steps: int, given: Sequence[str], *, save: bool = False
+) -> dict[str, Any]:
     """Return the deviations from the recipe; ``given`` ones win."""
-    recipe = "ppo" if kind == "ppo" else "grpo"
+    recipe = training_job.recipe_of(kind)
     prompts, mini_batch = BATCH_OF_7B if shape == "7b" else BATCHES[recipe]
     if kind in SMALL:
         prompts, mini_batch = SMALL_BATCH
@@ -104,7 +107,7 @@ def overrides(kind: str, shape: str, gpus: int, steps: int, given: Sequence[str]
         "actor_rollout_ref.rollout.ignore_eos": True,
         "trainer.total_training_steps": steps,
         "trainer.test_freq": -1 if kind in SMALL else steps,
-        "trainer.save_freq": steps if kind == "resume" else -1,
+        "trainer.save_freq": steps if save else -1,
     }
     if shape:
         changes["actor_rollout_ref.rollout.gpu_memory_utilization"] = ENGINE_MEMORY.get(f"{recipe}:{shape}", 0.6)
@@ -131,16 +134,18 @@ def run(kind: str, shape: str, options: Options) -> dict[Path, list[str]]:
     checkpoints(options).mkdir(parents=True, exist_ok=True)
     first = job(kind, shape, options, steps)
     jobs = {first.folder: do(first)}
-    steps_and_attempt = {"resume": (2 * steps, 2), "start": (steps, 1)}
-    if kind in steps_and_attempt and not jobs[first.folder]:
-        second = job(kind, shape, options, *steps_and_attempt[kind])
+    if kind in (*RESUMED, "start") and not jobs[first.folder]:
+        second = job(kind, shape, options, steps) if kind == "start" else job(kind, shape, options, 2 * steps, steps)
         jobs[second.folder] = do(second)
     shutil.rmtree(checkpoints(options), ignore_errors=True)
     return jobs
 
 
-def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -> Launch:
-    """Make the folder of a job, whose time is what is left before the last seconds, in which it ends."""
+def job(kind: str, shape: str, options: Options, steps: int, after: int = 0) -> Launch:
+    """Make the folder of a job, whose time is what is left before the last seconds, in which it ends.
+
+    :param after: step of the checkpoint that it continues from.
+    """
     model = str(options.inputs / "models" / shape) if shape else os.environ["VERLJOB_MODEL"]
     name = f"{kind}-{shape or 'real'}-{len(options.gpus)}gpu"
     folder = options.out / f"{name}-{1 + sum(path.is_dir() for path in options.out.glob(f'{name}-*'))}"
@@ -153,11 +158,13 @@ def job(kind: str, shape: str, options: Options, steps: int, attempt: int = 1) -
         gpus=options.gpus,
         alone=options.alone,
         inputs=options.inputs,
-        overrides=overrides(kind, shape, max(len(options.gpus), 1), steps, options.given),
+        overrides=overrides(
+            kind, shape, max(len(options.gpus), 1), steps, options.given, save=kind in RESUMED and not after
+        ),
         limit_s=min(options.limit_s, options.end - time.time() - training_tasks.END_S - training_shutdown.FREE_S),
         steps=steps,
-        attempt=attempt,
-        checkpoints=checkpoints(options) if kind == "resume" else None,
+        after=after,
+        checkpoints=checkpoints(options) if kind in RESUMED else None,
     )
 
 

@@ -55,12 +55,13 @@ class Launch:
     alone: bool = True
     """Whether no other job runs on the machine."""
     steps: int = 0
-    attempt: int = 1
+    after: int = 0
+    """Step of the checkpoint that it continues from."""
     checkpoints: Path | None = None
 
-    @property
-    def recipe(self) -> Path:
-        return RECIPES["ppo" if self.kind == "ppo" else "grpo"]
+
+def recipe_of(kind: str) -> str:
+    return "ppo" if kind.startswith("ppo") else "grpo"
 
 
 def train(launch: Launch) -> list[str]:
@@ -69,11 +70,11 @@ def train(launch: Launch) -> list[str]:
         [minor(uuid) for uuid in launch.gpus],
         {},
         *(f"{key}={value}" for key, value in launch.overrides.items()),
-        recipe=launch.recipe,
+        recipe=RECIPES[recipe_of(launch.kind)],
     )
     job.environment |= {
         "SLURM_CPUS_PER_TASK": str(len(os.sched_getaffinity(0))),
-        "VERLJOB_ATTEMPT": str(launch.attempt),
+        "VERLJOB_ATTEMPT": "2" if launch.after else "1",
         "VERLJOB_COMPILE_CACHE": os.environ.get("VERLJOB_COMPILE_CACHE", str(launch.inputs / COMPILE_CACHE)),
         "VERLJOB_DATA": str(launch.inputs / "data"),
         "VERLJOB_MODEL": launch.model,
@@ -111,7 +112,7 @@ def train(launch: Launch) -> list[str]:
         after["ended_s"] = round(ended - (to_send.sent or began), 1)
     else:
         rows = training_result.with_all_gpus(job.rows())
-        problems = find_problems(code, rows, launch.steps, validated=launch.kind != "start")
+        problems = find_problems(code, rows, launch.steps, launch.after, validated=launch.kind != "start")
     problems += ["GPU memory was not freed"] if after["freed_s"] is None else []
     problems += [f"left: {', '.join(after['left'])}"] if after["left"] else []
     (launch.folder / "explain.txt").write_text(explain(launch.folder), encoding="utf-8")
@@ -189,13 +190,17 @@ def sampled(launch: Launch) -> Iterator[None]:
         sampler.join()
 
 
-def find_problems(code: int, rows: Sequence[dict[str, Any]], steps: int, validated: bool = True) -> list[str]:
+def find_problems(
+    code: int, rows: Sequence[dict[str, Any]], steps: int, after: int = 0, *, validated: bool = True
+) -> list[str]:
     """Return a phrase for each property of a sound training that is missing."""
     found = [f"exit code {code}"] if code else []
     metrics = [row["metrics"] for row in rows]
     last = rows[-1]["step"] if rows else 0
     if last != steps:
         found.append(f"metrics.jsonl ends with step {last} of {steps}")
+    if rows and rows[0]["step"] != after + 1:
+        found.append(f"metrics.jsonl begins with step {rows[0]['step']}, after the checkpoint of step {after}")
     bad = [row["step"] for row in rows if not 0 < row["metrics"].get("actor/grad_norm", 0) < math.inf]
     if bad:
         found.append(f"actor/grad_norm is not positive in the steps {bad}")

@@ -176,11 +176,22 @@ def test_a_sound_training_has_no_problems() -> None:
         (0, [], "metrics.jsonl ends with step 0 of 1"),
         (0, [a_row(1, 0, **{"actor/grad_norm": 0.0})], "actor/grad_norm is not positive in the steps [1]"),
         (0, [a_row(1, 0, **{"actor/grad_norm": float("nan")})], "actor/grad_norm is not positive in the steps [1]"),
+        (0, [a_row(2, 0)], "metrics.jsonl begins with step 2, after the checkpoint of step 0"),
         (0, [a_row(1, 0, **{"critic/score/max": 0.1})], "all answers of a step have the same reward"),
     ],
 )
 def test_a_problem_is_found(code: int, rows: list[dict[str, Any]], problem: str) -> None:
     assert problem in training_job.find_problems(code, rows, 1)
+
+
+def test_a_resumed_training_begins_after_its_checkpoint_and_saves_nothing(tmp_path: Path) -> None:
+    options, _ = training.parse(["--out", str(tmp_path), "--inputs", str(tmp_path), "ppo-resume:0.5b"])
+    jobs = [training.job("ppo-resume", "0.5b", options, steps, after) for steps, after in ((4, 0), (8, 4))]
+
+    assert training_job.find_problems(0, [a_row(5, 0)], 5, jobs[1].after) == []
+    assert [job.overrides["trainer.save_freq"] for job in jobs] == [4, -1]
+    assert [job.overrides["data.train_batch_size"] for job in jobs] == [training.BATCHES["ppo"][0]] * 2
+    assert jobs[0].checkpoints == jobs[1].checkpoints == tmp_path / "checkpoints"
 
 
 def test_a_row_has_the_gpus_of_all_nodes() -> None:

@@ -290,7 +290,7 @@ def test_a_start_has_a_new_cache_and_its_second_job_the_same(tmp_path: Path, mon
 
     def train(launch: Launch) -> list[str]:
         cache = launch.inputs / "compile-cache"
-        seen.append((launch.steps, launch.attempt, [path.name for path in cache.iterdir()]))
+        seen.append((launch.steps, launch.after, [path.name for path in cache.iterdir()]))
         (cache / "compiled").touch()
         return []
 
@@ -301,7 +301,7 @@ def test_a_start_has_a_new_cache_and_its_second_job_the_same(tmp_path: Path, mon
 
     assert list(training.run("start", "", options).values()) == [[], []]
     assert list(training.run("grpo", "", options).values()) == [[]]
-    assert seen == [(1, 1, []), (1, 1, ["compiled"]), (7, 1, ["compiled"])]
+    assert seen == [(1, 0, []), (1, 0, ["compiled"]), (7, 0, ["compiled"])]
 
 
 @pytest.mark.parametrize("kind", ["start", "term", "kill", "lost"])
