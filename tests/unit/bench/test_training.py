@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
 from collections import Counter
 from itertools import islice
@@ -312,6 +313,7 @@ def test_the_figures_in_the_docs_are_those_of_the_recorded_run(name: str) -> Non
     assert [row for row in rows if f"| {' | '.join(row)} |" not in page] == []
 
 
+UPDATES = ("update-0.5b-1gpu", "update-1.5b-1gpu")
 STARTS = ("grpo-0.5b-1gpu", "start-0.5b-1gpu-1", "start-0.5b-1gpu-2")
 
 
@@ -331,6 +333,24 @@ def test_the_starts_in_the_docs_are_those_of_the_recorded_runs(part: str, mark: 
     seconds = [f"{training_table.first_times(job.lines)[mark] - job.launch['began']:.0f}" for job in jobs]
 
     assert f"| {part} | {' | '.join(seconds)} |" in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+
+def test_the_figures_of_parts_alone_in_the_docs_are_those_of_the_recorded_runs() -> None:
+    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    updates = {name: training_table.alone("update", DATA / "trainings" / name)[0] for name in UPDATES}
+    rollout = json.loads((DATA / "trainings" / "vllm-0.5b-1gpu" / "vllm.json").read_text())
+    in_training = training_result.read(DATA / "trainings" / "grpo-0.5b-1gpu", 1)
+    rates = [tokens / s for tokens, s in zip(in_training.tokens(), in_training.per_step("update_actor"))]
+
+    for name, cells in updates.items():
+        assert f"| {' | '.join([name, *cells[3:]])} |" in page
+    assert f"made {spaced(rollout['tokens_per_s'])} tokens/s ({spaced(min(rollout['rates']))} to" in page
+    rate = statistics.median(rates)
+    assert f"makes {spaced(rate)} tokens/s of it, {rate / float(updates[UPDATES[0]][-2]):.2f}," in page
+
+
+def spaced(figure: float) -> str:
+    return f"{figure:,.0f}".replace(",", " ")
 
 
 def test_the_figures_of_two_nodes_in_the_docs_are_those_of_the_recorded_run() -> None:
