@@ -78,6 +78,7 @@ def train(launch: Launch) -> list[str]:
         "VERLJOB_COMPILE_CACHE": os.environ.get("VERLJOB_COMPILE_CACHE", str(launch.inputs / COMPILE_CACHE)),
         "VERLJOB_DATA": str(launch.inputs / "data"),
         "VERLJOB_MODEL": launch.model,
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "INFO"),  # verl's default is WARN
     }
     if "VERLJOB_CHECKS" in os.environ:
         job.environment["VERLJOB_CHECKS"] = os.environ["VERLJOB_CHECKS"]

@@ -3,8 +3,8 @@
     python3 bench/gpu/training_memory.py FOLDER…
 
 Estimates are the lines that the job printed before it trained. verl's and vLLM's own figures are in GiB, also where
-their lines have "GB"; the table has GB of 10**9 bytes, as the estimates do. The engine's lines need
-VLLM_LOGGING_LEVEL=INFO; a part without its lines is left out.
+their lines have "GB"; the table has GB of 10**9 bytes, as the estimates do. A part without its lines is left out, as
+those of an engine that logs warnings only.
 """
 
 from __future__ import annotations

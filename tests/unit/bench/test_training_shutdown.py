@@ -312,15 +312,23 @@ def test_a_training_that_is_not_of_interest_is_small_and_has_no_validation(kind:
     assert changes["data.train_batch_size"] == 32
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "compile-cache"), ("0", "0")])
-def test_every_training_has_the_cache_of_compiled_code_unless_told_otherwise(
-    given: str | None, used: str, launch: Launch, node: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "given", "used"),
+    [
+        ("VERLJOB_COMPILE_CACHE", None, "compile-cache"),
+        ("VERLJOB_COMPILE_CACHE", "0", "0"),
+        ("VLLM_LOGGING_LEVEL", None, "INFO"),
+        ("VLLM_LOGGING_LEVEL", "ERROR", "ERROR"),
+    ],
+)
+def test_a_training_has_the_benchmarks_variable_unless_the_caller_sets_it(
+    name: str, given: str | None, used: str, launch: Launch, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.write_text('import os\nprint(os.environ["VERLJOB_COMPILE_CACHE"])')
+    node.write_text(f'import os\nprint(os.environ["{name}"])')
     launch.kind = "grpo"
-    monkeypatch.delenv("VERLJOB_COMPILE_CACHE", raising=False)
+    monkeypatch.delenv(name, raising=False)
     if given:
-        monkeypatch.setenv("VERLJOB_COMPILE_CACHE", given)
+        monkeypatch.setenv(name, given)
     training_job.train(launch)
 
     assert (launch.folder / "output").read_text().split()[-1].rpartition("/")[2] == used
