@@ -313,22 +313,23 @@ def test_a_training_that_is_not_of_interest_is_small_and_has_no_validation(kind:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "used"),
+    ("given", "used"),
     [
-        ("VERLJOB_COMPILE_CACHE", None, "compile-cache"),
-        ("VERLJOB_COMPILE_CACHE", "0", "0"),
-        ("VLLM_LOGGING_LEVEL", None, "INFO"),
-        ("VLLM_LOGGING_LEVEL", "ERROR", "ERROR"),
+        ("VERLJOB_COMPILE_CACHE=", "compile-cache"),
+        ("VERLJOB_COMPILE_CACHE=0", "0"),
+        ("VLLM_LOGGING_LEVEL=", "INFO"),
+        ("VLLM_LOGGING_LEVEL=ERROR", "ERROR"),
     ],
 )
 def test_a_training_has_the_benchmarks_variable_unless_the_caller_sets_it(
-    name: str, given: str | None, used: str, launch: Launch, node: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, used: str, launch: Launch, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name, _, value = given.partition("=")
     node.write_text(f'import os\nprint(os.environ["{name}"])')
     launch.kind = "grpo"
     monkeypatch.delenv(name, raising=False)
-    if given:
-        monkeypatch.setenv(name, given)
+    if value:
+        monkeypatch.setenv(name, value)
     training_job.train(launch)
 
     assert (launch.folder / "output").read_text().split()[-1].rpartition("/")[2] == used
