@@ -21,11 +21,11 @@ def choose(
     :param failed: the job is known to have failed.
     """
     if verdict and (verdict.sure or verdict.code == 0):
-        return from_verdict(verdict) if verdict.code else no_failure(scanned.hits)
+        return from_verdict(verdict) if verdict.code else _no_failure(scanned)
     hits = [hit for hit in _not_survived(scanned, table) if not recovery.ended_well(hit)]
     ending = None if verdict else fallback.explain_ending(scanned.logs, hosts, failed=failed)
     if not (ending or verdict or _ended_badly(scanned) or any(map(first_failure.is_fatal, hits))):
-        explanation = no_failure(scanned.hits)
+        explanation = _no_failure(scanned)
     elif chosen := _first_failure(hits, verdict, failed=failed or _has_failed(scanned, hits, verdict)):
         others = sorted({hit.rule.id for hit in hits if hit.rule and hit.rule is not chosen.rule})
         if chosen.rule is None:
@@ -35,9 +35,13 @@ def choose(
     elif verdict is not None:
         explanation = from_verdict(verdict)
     else:
-        explanation = ending or no_failure(scanned.hits)
+        explanation = ending or _no_failure(scanned)
     unread = scanned.total_bytes - scanned.read_bytes
     return replace(explanation, unread_bytes=unread) if unread > 0 else explanation
+
+
+def _no_failure(scanned: Scanned) -> Explanation:
+    return no_failure([hit for hit in scanned.hits if not recovery.follows_training(hit)])
 
 
 def _first_failure(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) -> Hit | None:

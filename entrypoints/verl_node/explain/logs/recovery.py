@@ -27,6 +27,7 @@ _SHUTDOWN = re.compile(rb"(?i)\b(?:exit|terminat|shut|clos|kill|dead|died|leak|a
 _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
 _DONE = b"Final validation metrics: "
 """verl's last line, after its last checkpoint (ray_trainer.py: fit); then it only stops its workers."""
+_ALL_STEPS = b"Training Progress: 100%"
 # An exception without a traceback, or the error of a native program, after any prefix.
 _EXCEPTION = re.compile(
     rb"^(?:(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
@@ -120,6 +121,14 @@ def ended_well(hit: Hit) -> bool:
     if done >= 0 and hit.offset > begin + done > (last_step(hit.log.path) or -1):
         return True
     return any(begin + found.start() > hit.offset for found in _WELL.finditer(text))
+
+
+def follows_training(hit: Hit) -> bool:
+    """Return whether verl had made all steps before the hit, as when Ray kills the data loader's processes."""
+    text = tail(hit.log.path)
+    end = max(text.rfind(_DONE), text.rfind(_ALL_STEPS))
+    at = hit.log.path.stat().st_size - len(text) + end
+    return end >= 0 and hit.offset > at >= (last_step(hit.log.path) or -1)
 
 
 def ended_badly(path: Path) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from verl_node.explain import explain, rules
 
-from tests.support.paths import LOGS
+from tests.support.paths import DATA, LOGS
 
 LISTS = {name: yaml.safe_load((LOGS / f"{name}.yaml").read_text()) for name in ("untouched", "held_out", "taught")}
 HELD_OUT = ("untouched", "held_out")
@@ -17,6 +19,11 @@ CLEAN = sorted((LOGS / "clean").glob("*.log"))
 NOISY = yaml.safe_load((LOGS / "noisy.yaml").read_text())
 RECALL = {"untouched": (42 / 52, 43 / 52), "held_out": (501 / 539, 511 / 539)}
 """Reached shares of correct classes and first lines; at most 2 points may be lost."""
+COMPLETED = [
+    launch.parent
+    for launch in sorted(DATA.glob("trainings/*/launch.json"))
+    if json.loads(launch.read_bytes())["code"] == 0 and (launch.parent / "output").exists()
+]
 CONTINUING = [log for log in CLEAN if not any(end in log.read_text() for end in ("SIGTERM", "verdict: 0"))]
 
 
@@ -77,6 +84,16 @@ def test_successful_job_has_no_failure(log: Path) -> None:
     explanation = explain([log])
 
     assert (explanation.kind, explanation.line) == ("none", "")
+
+
+@pytest.mark.parametrize("run", COMPLETED, ids=lambda run: run.name)
+def test_what_workers_print_after_a_completed_training_is_not_listed(run: Path, tmp_path: Path) -> None:
+    log = tmp_path / "output"
+    log.write_bytes(re.sub(rb"(?m)^[\d.]+ ", b"", (run / "output").read_bytes()))  # without the benchmark's times
+    explanation = explain([log])
+
+    assert b"DataLoader worker" in log.read_bytes()
+    assert (explanation.kind, explanation.seen) == ("none", ())
 
 
 @pytest.mark.parametrize("log", CONTINUING, ids=lambda log: log.stem)
