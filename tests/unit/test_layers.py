@@ -144,9 +144,7 @@ def test_only_main_reads_the_environment_of_the_supervisor() -> None:
 
     # These run in other processes: Ray workers, verl's, and children with variables of the hub and of libraries.
     ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "fast_start", "start", "worker_setup")}
-    inputs, checks = (
-        {"inputs/hub.py", "inputs/model.py"},
-        {f"checks/{name}.py" for name in ("__main__", "child", "vllm_smoke")},
-    )
+    inputs = {"inputs/hub.py", "inputs/model.py"}
+    checks = {f"checks/{name}.py" for name in ("__main__", "child", "vllm_smoke")}
     others = {*ray_node, *inputs, *checks, "configuration/__main__.py", "gpu/count.py", "training/ipc_sockets.py"}
     assert readers - others == {"__main__.py"}

@@ -45,7 +45,8 @@ def main() -> int:
     gpus, file = int(sys.argv[1]), Path(sys.argv[2])
     if importlib.util.find_spec("verl") is not None:
         importlib.import_module("verl")  # also imports VERL_USE_EXTERNAL_MODULES, as in a worker
-    # verl counts the GPUs, after which CUDA does not start in a forked process; vLLM notices only a started CUDA.
+    # verl calls torch.cuda.is_available() on import, after which CUDA cannot be initialised in a forked process. vLLM
+    # chooses spawn itself only if CUDA is initialised already.
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))

@@ -28,6 +28,7 @@ _WELL = re.compile(rb"(?m)verdict: 0 \(|Training ended with code 0")
 _DONE = b"Final validation metrics: "
 """verl's last line, after its last checkpoint (ray_trainer.py: fit); then it only stops its workers."""
 _ALL_STEPS = b"Training Progress: 100%"
+"""The last update of verl's progress bar; it is written before or after _DONE, or without it."""
 # An exception without a traceback, or the error of a native program, after any prefix.
 _EXCEPTION = re.compile(
     rb"^(?:(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
@@ -117,18 +118,19 @@ def ended_well(hit: Hit) -> bool:
     """Return whether the job ended well after the hit, or before it without a step in between."""
     text = tail(hit.log.path)
     begin = hit.log.path.stat().st_size - len(text)
-    done = text.rfind(_DONE)
-    if done >= 0 and hit.offset > begin + done > (last_step(hit.log.path) or -1):
-        return True
-    return any(begin + found.start() > hit.offset for found in _WELL.finditer(text))
+    return _follows(hit, text, _DONE) or any(begin + found.start() > hit.offset for found in _WELL.finditer(text))
 
 
 def follows_training(hit: Hit) -> bool:
     """Return whether verl had made all steps before the hit, as when Ray kills the data loader's processes."""
-    text = tail(hit.log.path)
-    end = max(text.rfind(_DONE), text.rfind(_ALL_STEPS))
-    at = hit.log.path.stat().st_size - len(text) + end
-    return end >= 0 and hit.offset > at >= (last_step(hit.log.path) or -1)
+    return _follows(hit, tail(hit.log.path), _DONE, _ALL_STEPS)
+
+
+def _follows(hit: Hit, text: bytes, *marks: bytes) -> bool:
+    """Return whether the last of the marks in the log's tail is before the hit, and no step after it."""
+    mark = max(map(text.rfind, marks))
+    at = hit.log.path.stat().st_size - len(text) + mark
+    return mark >= 0 and hit.offset > at >= (last_step(hit.log.path) or -1)
 
 
 def ended_badly(path: Path) -> bool:

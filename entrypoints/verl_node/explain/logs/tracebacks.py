@@ -97,6 +97,7 @@ def _follows_ignored(text: bytes, at: int) -> bool:
 
 
 def _exception(text: bytes, at: int) -> tuple[int, bytes] | None:
+    """Return what root_exception does, also of an ignored exception."""
     begin = text.rfind(b"\n", 0, at) + 1
     first = lines.without_prefix(text[begin : _end(text, begin)])
     after_call = first.startswith(b'File "')  # without indentation the line after a call is its code
