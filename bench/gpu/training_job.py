@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ ROLLOUT, UPDATE = Path(__file__).with_name("rollout.py"), Path(__file__).with_na
 MICRO_BATCH, RECIPES_MICRO_BATCH = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", 8
 COMPILE_CACHE = "compile-cache"  # in the folder of inputs
 ON_NODES = ("nodes", "lost")
+TIME = re.compile(rb"^\d+\.\d{3} ")  # of run_with_times
 PACKAGES = ("verl", "vllm", "torch", "ray", "transformers", "flash-attn")
 FILES = (
     "metrics.jsonl",
@@ -213,15 +215,20 @@ def find_problems(
 
 
 def explain(folder: Path) -> str:
-    """Return the first failure that `invoke explain` finds in a job's output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "verl_node.explain", str(folder)],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "entrypoints")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout + done.stderr
+    """Return the first failure that `invoke job.explain` finds in a job's folder, with its output without times."""
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / folder.name
+        shutil.copytree(folder, copy)
+        lines = (folder / "output").read_bytes().splitlines(keepends=True)
+        (copy / "output").write_bytes(b"".join(TIME.sub(b"", line) for line in lines))
+        done = subprocess.run(
+            [sys.executable, "-m", "verl_node.explain", str(copy)],
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT / "entrypoints")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return (done.stdout + done.stderr).replace(str(copy), str(folder))
 
 
 def copy_end(path: Path, target: Path, most: int = 100_000) -> None:

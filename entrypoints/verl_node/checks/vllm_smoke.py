@@ -48,6 +48,9 @@ def main() -> int:
     # verl calls torch.cuda.is_available() on import, after which CUDA cannot be initialised in a forked process. vLLM
     # chooses spawn itself only if CUDA is initialised already.
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+    # In training, vLLM returns log-probabilities after sampling (processed_logprobs), for which it does not use
+    # FlashInfer's sampler. That one needs a package that a training does without, and may compile CUDA code.
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_CONFIG))
         write_by_rename(file, json.dumps(generate(importlib.import_module("vllm"), folder, gpus)))

@@ -56,11 +56,19 @@ def _first_cause(hits: Sequence[Hit], verdict: Verdict | None, *, failed: bool) 
     found = _first(main, "cause") or _first(hits, "cause")
     if found or (verdict and not verdict.of_training):
         return found
-    for level in ("general", *(["warning"] if failed else []), "symptom"):
-        found = _first(main, level) or _first(hits, level)
-        if found:
-            return found
-    return None
+    general, warning, symptom = (
+        _first(main, level) or _first(hits, level) for level in ("general", "warning", "symptom")
+    )
+    if general or not failed or (symptom and warning and _is_earlier(symptom, warning)):
+        return general or symptom
+    return warning or symptom
+
+
+def _is_earlier(hit: Hit, other: Hit) -> bool:
+    """Return whether a hit is known to be earlier than the other."""
+    if hit.log == other.log:
+        return hit.offset < other.offset
+    return hit.time is not None and other.time is not None and hit.time < other.time
 
 
 def _first(hits: Sequence[Hit], level: str) -> Hit | None:

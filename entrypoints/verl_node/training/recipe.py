@@ -12,7 +12,7 @@ import yaml
 from verl_node.errors import BadTrainingConfig
 from verl_node.inputs import model as models
 from verl_node.settings.overrides import Override, flatten, merge, parse
-from verl_node.training import attention, derived_overrides, releases
+from verl_node.training import attention, critic_batches, derived_overrides, releases
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,12 @@ def make_training(
     layers = (from_recipe.values(), of_environment, from_image.values(), from_job, given.values())
     merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)
+    of_critic = merge(critic_batches.overrides(recipe.module, merged)) if release.critic_ignores_batches else {}
     worker_env = derived_overrides.worker_environment(file_log, expires)
     if of_environment:
         worker_env |= attention.environment_without_flash_attn(external_modules)
     translated = [
-        *_translated(release, merged.values()),
+        *_translated(release, [*merged.values(), *of_critic.values()]),
         *(derived_overrides.runtime_env_overrides(worker_env) if release.runtime_env else ()),
     ]
     return Training(
@@ -153,6 +154,7 @@ def make_training(
             *_image_notes(from_image, given),
             *_notes(from_recipe, release, without),
             *([attention.NOTE] if of_environment else []),
+            *([critic_batches.note(release.series, of_critic)] if of_critic else []),
             *derived_overrides.checkpoint_notes(merged, long=long),
         ],
         keys={key: str(override.plain()) for key, override in merged.items()},

@@ -284,6 +284,16 @@ def test_a_failed_run_is_reported(a_run: Path) -> None:
     assert f"{a_run.name}: no step after the warm-up (exit code 1)" in training_table.report([a_run])
 
 
+def test_a_failed_job_is_explained_by_its_output_without_times(tmp_path: Path) -> None:
+    log = (DATA / "logs" / "taught" / "gpu-engine-killed.log").read_text().splitlines()
+    (tmp_path / "output").write_text("".join(f"1795641168.557 {line}\n" for line in log))
+
+    explained = training_job.explain(tmp_path).splitlines()
+
+    assert explained[0].startswith("first failure vllm: vLLM's engine ended in another process")
+    assert str(tmp_path / "output") in explained[1]
+
+
 def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
     names = {line.partition("==")[0] for line in pack.carried(LOCK.read_text())}
 

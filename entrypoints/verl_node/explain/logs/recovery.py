@@ -18,6 +18,8 @@ _MIN_PROGRESS = 10
 """Progress lines after a failure that show that it was survived, in a log without steps."""
 # verl's own line of a step, tqdm's name for verl's loop, the trainers' of transformers and TRL.
 _STEP = re.compile(rb"(?:\bstep:\d+ - |Training Progress: +\d+%|\{'loss': )")
+_BAR = re.compile(rb"Training Progress: +(\d+%(?:\|[^|\n]{0,120}\| *\d+)?)")
+_STEP_BYTES = 256
 _MARKS = (b"step:", b"Training Progress:", b"{'loss'")
 _PROGRESS = re.compile(
     rb"(?m)^.*(?:(?<!NCCL )\bINFO\b|it/s\]|s/it\]|\b[Ss]tep[ :=]+\d+|\b[Ee]poch[ :=]+\d+|\bloss[ :=]+\d).*$"
@@ -98,20 +100,42 @@ def survived(hit: Hit) -> int | None:
 
 @lru_cache(maxsize=64)
 def last_step(path: Path) -> int | None:
-    """Return the offset of the last step in a log."""
+    """Return the offset of the last step in a log.
+
+    tqdm draws its bar once more when it is closed, also by an exception; a bar with the count of the one before it is
+    not a step.
+    """
+    step: int | None = None
+    bar: tuple[int, bytes] | None = None
+    for offset, text in _steps_backwards(path):
+        found = _BAR.match(text)
+        if found is None:
+            step = offset if step is None else step
+        elif bar is None or found[1] == bar[1]:
+            bar = offset, found[1]
+        else:
+            break
+        if step is not None and (bar is None or bar[0] < step):
+            return step
+    return bar[0] if bar else step
+
+
+def _steps_backwards(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and begin of the steps of a log, the last one first."""
     with path.open("rb") as file:
         end = file.seek(0, 2)
+        before = end  # steps from here on have been yielded
         while end > 0:
             begin = max(end - _BLOCK_BYTES, 0)
             file.seek(begin)
             block = file.read(end - begin)
-            at = max(block.rfind(mark) for mark in _MARKS)
-            while at >= 0 and not _STEP.match(block, at):
-                at = max(block.rfind(mark, 0, at) for mark in _MARKS)
-            if at >= 0:
-                return begin + at
-            end = begin + 64 if begin else 0  # a mark may span two blocks
-    return None
+            last = {mark: block.rfind(mark) for mark in _MARKS}
+            while (at := max(last.values())) >= 0:
+                if begin + at < before and _STEP.match(block, at):
+                    yield begin + at, block[at : at + _STEP_BYTES]
+                    before = begin + at
+                last = {mark: block.rfind(mark, 0, at) if found == at else found for mark, found in last.items()}
+            end = begin + _STEP_BYTES if begin else 0  # a step may span two blocks
 
 
 def ended_well(hit: Hit) -> bool:

@@ -29,6 +29,7 @@ class Release:
     cpus_per_gpu: int
     file_logger: bool
     runtime_env: bool
+    critic_ignores_batches: bool
     rename: dict[str, str]
     absent: tuple[str, ...]
     choices: dict[str, tuple[str, ...]]
@@ -92,6 +93,7 @@ def load(version: str, folder: Path = FOLDER) -> Release:
         cpus_per_gpu=table["cpus_per_gpu"],
         file_logger=table["file_logger"],
         runtime_env=table["runtime_env"],
+        critic_ignores_batches=table["critic_ignores_batches"],
         rename=table.get("rename") or {},
         absent=tuple(
             f"{parent}.{name}".lstrip(".") for parent, names in (table.get("absent") or {}).items() for name in names

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from verl_node.explain import explain, outcome
-from verl_node.explain.logs import lines, sources, tracebacks
+from verl_node.explain.logs import lines, recovery, sources, tracebacks
 from verl_node.explain.logs.sources import NothingToRead
 from verl_node.reporting.verdict import Verdict, default_class
 
@@ -256,6 +256,42 @@ def test_only_failures_after_the_last_step_count(tmp_path: Path) -> None:
 
     assert explain([survived]).kind == "none"
     assert "3.00 GiB" in explain([again]).line
+
+
+BAR = "(TaskRunner pid=7)\x1b[0m  Training Progress: {0:3d}%|███▎      | {1}/4 [00:33<?, ?it/s]\n"
+
+
+@pytest.mark.parametrize("before", ["", BAR.format(0, 0), BAR.format(50, 2), BAR.format(50, 2) + STEP.format(2)])
+def test_progress_bar_drawn_again_on_its_end_is_not_a_step(tmp_path: Path, before: str) -> None:
+    last = BAR.format(50, 2) if "50%" in before else BAR.format(0, 0)
+    failed = log(tmp_path, f"{before}{GPU}\nExit code 1\n{last if before else ''}")
+    survived = log(tmp_path, f"{before}{GPU}\n{BAR.format(75, 3)}", "survived.out")
+
+    assert explain([failed], failed=True).kind == "memory"
+    assert explain([survived]).kind == "none" if before else "memory"
+
+
+def test_steps_are_found_across_the_blocks_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_BLOCK_BYTES", 300)
+    for padding in range(0, 300, 7):
+        text = BAR.format(25, 1) + BAR.format(50, 2) + "x" * padding + f"\n{GPU}\n" + BAR.format(50, 2)
+        path = log(tmp_path, text, f"{padding}.out")
+
+        assert recovery.last_step(path) == len(text[: text.index("Training Progress:  50%")].encode())
+
+
+RAYLET = "[2026-11-25 {},461 E 13 14] (raylet) The raylet exited immediately because one Ray agent failed.\n"
+ENGINE = "ERROR 2026-11-25 21:12:48 vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.\n"
+
+
+@pytest.mark.parametrize(("raylet", "kind"), [("21:13:01", "vllm"), ("21:12:40", "ray-gcs")])
+def test_warning_after_the_first_consequence_of_a_failure_is_not_its_cause(
+    tmp_path: Path, raylet: str, kind: str
+) -> None:
+    log(tmp_path, ENGINE, "nodes/0-n0/node.log")
+    log(tmp_path, RAYLET.format(raylet), "nodes/0-n0/ray/raylet.err")
+
+    assert explain([tmp_path], failed=True).kind == kind
 
 
 LOADS = "loading\nno such widget, using another\nloading\n"
