@@ -82,7 +82,7 @@ def _training(options: argparse.Namespace) -> recipe.Training:
         wandb=options.wandb,
         long=options.long,
         flash_attn=attention.flash_attn_installed(),
-        external_modules=os.environ.get(external_modules.NAME, ""),
+        given_modules=os.environ.get(external_modules.NAME, ""),
     )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from importlib import metadata
 
 from verl_node.settings.overrides import Override
-from verl_node.training import external_modules
 
 FIRST_WITH_CHOICE = (0, 6)
 FIRST_WITH_A_LOOP = (0, 9)
@@ -51,8 +50,3 @@ def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list
         if model == POLICY and release >= FIRST_WITH_A_LOOP:
             overrides.append(Override("", f"{model}.use_fused_kernels", "True"))
     return overrides
-
-
-def environment_without_flash_attn(given: str) -> dict[str, str]:
-    """Return the variables for verl's processes; ``given`` are the external modules so far."""
-    return {external_modules.NAME: external_modules.added(given, external_modules.CRITIC_ATTENTION)}

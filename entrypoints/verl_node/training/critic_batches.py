@@ -27,12 +27,12 @@ def overrides(module: str, merged: Mapping[str, Override]) -> Iterator[Override]
         return
     dynamic = values.get("critic.use_dynamic_bsz", values.get("actor_rollout_ref.actor.use_dynamic_bsz", False))
     if dynamic and TOKENS in merged and ENGINES_TOKENS not in merged:
-        yield Override("+", ENGINES_TOKENS, merged[TOKENS].value)
+        yield Override("++", ENGINES_TOKENS, merged[TOKENS].value)
     elif not dynamic and values.get(MICRO) is not None:
         scoring = SCORING if values.get(SCORING) is not None else MICRO
-        yield Override("+", f"{ENGINE}.use_dynamic_bsz", "False")
-        yield Override("+", f"{ENGINE}.micro_batch_size_per_gpu", merged[MICRO].value)
-        yield Override("+", f"{ENGINE}.infer_micro_batch_size_per_gpu", merged[scoring].value)
+        yield Override("++", f"{ENGINE}.use_dynamic_bsz", "False")
+        yield Override("++", f"{ENGINE}.micro_batch_size_per_gpu", merged[MICRO].value)
+        yield Override("++", f"{ENGINE}.infer_micro_batch_size_per_gpu", merged[scoring].value)
 
 
 def _trains_with_fsdp(values: Mapping[str, object]) -> bool:

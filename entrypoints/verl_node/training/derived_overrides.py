@@ -8,12 +8,14 @@ from pathlib import Path
 
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override, literal, quoted
+from verl_node.training import external_modules
 
 MODEL_KEYS = ("actor_rollout_ref.model.path", "critic.model.path")
 FILE_KEYS = ("data.train_files", "data.val_files")
 CHECKPOINTS_KEY = "trainer.default_local_dir"
 LOGGER_KEY = "trainer.logger"
 SAVE_KEY = "trainer.save_freq"
+_TYPE_KEY, _FULL_PRECISION = ".model_dtype", ("fp32", "float32", "32")
 EXPIRES = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"  # verl/utils/checkpoint/checkpoint_manager.py
 
 
@@ -61,6 +63,16 @@ def worker_environment(file_log: Path | None, expires: float | None) -> dict[str
     if expires is not None:
         env[EXPIRES] = str(expires)
     return env
+
+
+def worker_modules(series: str, merged: Mapping[str, Override], *, without_flash_attn: bool) -> list[str]:
+    """Return the external modules of a training with these overrides, none for a release without them."""
+    if tuple(map(int, series.split("."))) < external_modules.FIRST_RELEASE:
+        return []
+    types = {str(override.plain()) for key, override in merged.items() if key.endswith(_TYPE_KEY)}
+    rounds = bool(types - {"None", *_FULL_PRECISION})
+    modules = [external_modules.CRITIC_ATTENTION] if without_flash_attn else []
+    return [*modules, external_modules.ROTARY_FREQUENCIES] if rounds else modules
 
 
 def runtime_env_overrides(env: Mapping[str, str]) -> Iterator[Override]:

@@ -12,7 +12,7 @@ import yaml
 from verl_node.errors import BadTrainingConfig
 from verl_node.inputs import model as models
 from verl_node.settings.overrides import Override, flatten, merge, parse
-from verl_node.training import attention, critic_batches, derived_overrides, releases
+from verl_node.training import attention, critic_batches, derived_overrides, external_modules, releases
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def make_training(
     expires: float | None = None,
     long: bool = False,
     flash_attn: bool = True,
-    external_modules: str = "",
+    given_modules: str = "",
 ) -> Training:
     """Return the training of ``recipe`` and ``overrides`` on this allocation.
 
@@ -94,8 +94,8 @@ def make_training(
     of a model path over both. ``checkpoints`` is their folder, by default in ``run_dir``; ``expires`` is the deadline
     for writing a checkpoint, in epoch seconds. ``wandb`` is whether this account can log to Weights & Biases: without
     it a recipe with wandb runs without that logger, and gets a note. A ``long`` run without checkpoints gets a warning.
-    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too. A module
-    is then added to ``external_modules``, the VERL_USE_EXTERNAL_MODULES of the environment.
+    Without ``flash_attn`` a recipe for GPUs gets another attention, and a note; overrides win over that, too.
+    ``given_modules`` is the VERL_USE_EXTERNAL_MODULES of the environment, to which modules may be added.
 
     Raises BadTrainingConfig if an override contradicts the allocation, is a relative path, or does not exist in this
     verl.
@@ -131,8 +131,8 @@ def make_training(
     derived_overrides.check_paths(merged)
     of_critic = merge(critic_batches.overrides(recipe.module, merged)) if release.critic_ignores_batches else {}
     worker_env = derived_overrides.worker_environment(file_log, expires)
-    if of_environment:
-        worker_env |= attention.environment_without_flash_attn(external_modules)
+    modules = derived_overrides.worker_modules(release.series, merged, without_flash_attn=bool(of_environment))
+    worker_env |= external_modules.with_modules(given_modules, modules)
     translated = [
         *_translated(release, [*merged.values(), *of_critic.values()]),
         *(derived_overrides.runtime_env_overrides(worker_env) if release.runtime_env else ()),
@@ -155,6 +155,7 @@ def make_training(
             *_notes(from_recipe, release, without),
             *([attention.NOTE] if of_environment else []),
             *([critic_batches.note(release.series, of_critic)] if of_critic else []),
+            *([external_modules.ROTARY_NOTE] if external_modules.ROTARY_FREQUENCIES in modules else []),
             *derived_overrides.checkpoint_notes(merged, long=long),
         ],
         keys={key: str(override.plain()) for key, override in merged.items()},

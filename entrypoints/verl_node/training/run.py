@@ -83,7 +83,7 @@ def plan(settings: Settings, identity: Identity, gpus: int) -> Plan | None:
         expires=None if derived_overrides.EXPIRES in settings.environ else _expires(settings),
         long=settings.allocation.end_time is None or settings.allocation.end_time - time.time() > _DAY_S,
         flash_attn=attention.flash_attn_installed(),
-        external_modules=settings.environ.get(external_modules.NAME, ""),
+        given_modules=settings.environ.get(external_modules.NAME, ""),
     )
     training = resumed(training, settings.attempt, shared=settings.shared_folders)
     return Plan(training, recipes.prepare_argv(training, settings.data_dir, settings.data_source), settings.run_dir)

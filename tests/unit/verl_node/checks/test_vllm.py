@@ -17,6 +17,7 @@ from tests.support.paths import ENTRYPOINTS
 SETTINGS = Settings.from_env({"VERLJOB_PLATFORM": "cuda"})
 ENGINE = """
 import json, os, sys, time
+NAMES = ("HF_HUB_OFFLINE", "VLLM_WORKER_MULTIPROC_METHOD", "VLLM_USE_FLASHINFER_SAMPLER")
 __version__ = "9.9"
 class SamplingParams:
     def __init__(self, **asked): self.asked = asked
@@ -25,7 +26,7 @@ class LLM:
         self.asked = asked
         assert json.load(open(asked["model"] + "/config.json"))["architectures"] == ["Qwen2ForCausalLM"]
         open(os.environ["SEEN"], "w").write(
-            json.dumps([asked, os.environ["HF_HUB_OFFLINE"], os.environ["VLLM_WORKER_MULTIPROC_METHOD"]])
+            json.dumps([asked, *map(os.environ.get, NAMES)])
         )
         self.start()
     def start(self): pass
@@ -59,7 +60,7 @@ def test_working_engine_is_reported_with_its_times(engine: Path, tmp_path: Path)
     seen = (tmp_path / "seen").read_text()
     assert '"tensor_parallel_size": 4' in seen
     assert '"load_format": "dummy"' in seen
-    assert seen.endswith(', "1", "spawn"]')
+    assert seen.endswith(', "1", "spawn", "0"]')
 
 
 @pytest.mark.parametrize("start", ["pass", "time.sleep(60)"], ids=["works", "hangs"])

@@ -68,7 +68,7 @@ def test_a_release_that_reads_the_keys_and_a_training_without_a_critic_get_none(
 def test_the_engine_gets_what_the_critics_keys_say(given: list[str], added: list[str]) -> None:
     found = [str(each) for each in critic_batches.overrides(critic_batches.TRAINER, merge(map(parse, given)))]
 
-    assert found[: len(added)] == [f"+critic.fsdp.{text}" for text in added]
+    assert found[: len(added)] == [f"++critic.fsdp.{text}" for text in added]
     assert bool(found) == bool(added)
 
 
@@ -76,6 +76,6 @@ def test_with_batches_by_tokens_training_has_its_own_limit() -> None:
     given = merge(map(parse, ["actor_rollout_ref.actor.use_dynamic_bsz=true", "critic.ppo_max_token_len_per_gpu=4096"]))
 
     assert list(map(str, critic_batches.overrides(critic_batches.TRAINER, given))) == [
-        "+critic.ppo_infer_max_token_len_per_gpu=4096"
+        "++critic.ppo_infer_max_token_len_per_gpu=4096"
     ]
     assert list(critic_batches.overrides("my.trainer", given)) == []

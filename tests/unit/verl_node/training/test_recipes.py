@@ -65,7 +65,7 @@ def composed(config: Path, training: recipe.Training) -> DictConfig:
 def test_gpu_recipes_use_sdpa_and_keep_padding_without_flash_attn(
     name: str, release: str, verl_config: Callable[[str], Path]
 ) -> None:
-    training = train(name, verl=release, flash_attn=False, external_modules="a")
+    training = train(name, verl=release, flash_attn=False, given_modules="a")
     config = composed(verl_config(release), training)
 
     for model in (config.actor_rollout_ref.model, config.critic.model):
