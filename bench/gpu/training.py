@@ -63,7 +63,7 @@ SMALL = ("start", "term", "kill", "lost")  # also without a validation
 LEAST_S = 30  # a job is not started with less time
 # The engine's share of a GPU of 80 GB: actor and critic of a training keep 16 bytes for each of their weights.
 ENGINE_MEMORY = {"ppo:0.5b": 0.5, "ppo:1.5b": 0.2, "grpo:1.5b": 0.5, "grpo:7b": 0.35, "ppo:7b": 0.2}
-# In bfloat16, 8 bytes for each weight: for a GPU of 141 GB. The batch is smaller, or a step would take minutes.
+# In bfloat16, 8 bytes for each weight: for two GPUs of 80 GB. The batch is smaller, or a step would take minutes.
 OF_7B = {
     "actor_rollout_ref.actor.fsdp_config.model_dtype": "bfloat16",
     "actor_rollout_ref.ref.fsdp_config.model_dtype": "bfloat16",
@@ -72,7 +72,7 @@ OF_7B = {
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 8,
 }
 BATCH_OF_7B = (16, 4)
-# The critic has no gradient checkpointing: the activations of 8 rows take about 30 GB with 0.5 B weights.
+# The critic has no gradient checkpointing: the activations of 16 rows take about 30 GB with 0.5 B weights.
 OF_PPO_1_5B = {"critic.ppo_micro_batch_size_per_gpu": 2}
 OUTPUT_BYTES = 3 << 20
 STACK_DUMP = re.compile(r"logging\.cc:\d+:")  # lines of Ray's

