@@ -1,4 +1,4 @@
-"""What rounded frequencies of the rotary embeddings do to a model's probabilities, with torch and transformers.
+"""Effect of rounded frequencies of rotary embeddings on a model's probabilities, with torch and transformers.
 
     python3 bench/gpu/rotary_frequencies.py 7b [TOKENS]
 
