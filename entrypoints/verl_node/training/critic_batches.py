@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from verl_node.settings.overrides import Override
+from verl_node.training import derived_overrides
 
-TRAINER = "verl.trainer.main_ppo"
 MICRO, SCORING = "critic.ppo_micro_batch_size_per_gpu", "critic.forward_micro_batch_size_per_gpu"
 TOKENS, ENGINES_TOKENS = "critic.ppo_max_token_len_per_gpu", "critic.ppo_infer_max_token_len_per_gpu"
 ENGINE = "critic.fsdp"
@@ -23,7 +23,11 @@ def overrides(module: str, merged: Mapping[str, Override]) -> Iterator[Override]
     Without a key for the critic's batches, or with one of the engine's own, nothing is changed.
     """
     values = {key: override.plain() for key, override in merged.items()}
-    if module != TRAINER or not _trains_with_fsdp(values) or any(key.startswith(f"{ENGINE}.micro_") for key in values):
+    if (
+        module != derived_overrides.TRAINER
+        or not _trains_with_fsdp(values)
+        or any(key.startswith(f"{ENGINE}.micro_") for key in values)
+    ):
         return
     dynamic = values.get("critic.use_dynamic_bsz", values.get("actor_rollout_ref.actor.use_dynamic_bsz", False))
     if dynamic and TOKENS in merged and ENGINES_TOKENS not in merged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from verl_node.errors import BadTrainingConfig
@@ -15,6 +15,9 @@ FILE_KEYS = ("data.train_files", "data.val_files")
 CHECKPOINTS_KEY = "trainer.default_local_dir"
 LOGGER_KEY = "trainer.logger"
 SAVE_KEY = "trainer.save_freq"
+TRAINER = "verl.trainer.main_ppo"
+POLLING_NOTE = "The trainer asks every 0.25 s for a step's answers; verl asks every 2 s, and loses 1 s of a step."
+_SAMPLER = "trainer.v1.sampler.custom_sampler"
 _TYPE_KEY, _FULL_PRECISION = ".model_dtype", ("fp32", "float32", "32")
 EXPIRES = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"  # verl/utils/checkpoint/checkpoint_manager.py
 
@@ -73,6 +76,19 @@ def worker_modules(series: str, merged: Mapping[str, Override], *, without_flash
     rounds = bool(types - {"None", *_FULL_PRECISION})
     modules = [external_modules.CRITIC_ATTENTION] if without_flash_attn else []
     return [*modules, external_modules.ROTARY_FREQUENCIES] if rounds else modules
+
+
+def polling_overrides(series: Sequence[int], module: str, merged: Mapping[str, Override]) -> Iterator[Override]:
+    """Yield the overrides by which verl 0.9's synchronous trainer asks more often for answers.
+
+    None if the training has a sampler of its own, or needs what verl does not pass to one: filtered or refilled groups.
+    """
+    mode = merged.get("trainer.v1.trainer_mode", Override("", "", "sync")).plain()
+    own = ("trainer.v1.sampler.", "trainer.use_v1", "algorithm.filter_groups")
+    if tuple(series[:2]) != (0, 9) or module != TRAINER or mode != "sync" or any(key.startswith(own) for key in merged):
+        return
+    yield Override("", f"{_SAMPLER}.path", quoted("pkg://verl_node.training.replay_buffer"))
+    yield Override("", f"{_SAMPLER}.name", "ReplayBuffer")
 
 
 def runtime_env_overrides(env: Mapping[str, str]) -> Iterator[Override]:

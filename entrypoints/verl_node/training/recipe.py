@@ -129,12 +129,13 @@ def make_training(
     layers = (from_recipe.values(), of_environment, from_image.values(), from_job, given.values())
     merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)
+    polling = list(derived_overrides.polling_overrides(releases.series_of(verl_version), recipe.module, merged))
     of_critic = merge(critic_batches.overrides(recipe.module, merged)) if release.critic_ignores_batches else {}
     worker_env = derived_overrides.worker_environment(file_log, expires)
     modules = derived_overrides.worker_modules(release.series, merged, without_flash_attn=bool(of_environment))
     worker_env |= external_modules.with_modules(given_modules, modules)
     translated = [
-        *_translated(release, [*merged.values(), *of_critic.values()]),
+        *_translated(release, [*merged.values(), *of_critic.values(), *polling]),
         *(derived_overrides.runtime_env_overrides(worker_env) if release.runtime_env else ()),
     ]
     return Training(
@@ -155,6 +156,7 @@ def make_training(
             *_notes(from_recipe, release, without),
             *([attention.NOTE] if of_environment else []),
             *([critic_batches.note(release.series, of_critic)] if of_critic else []),
+            *([derived_overrides.POLLING_NOTE] if polling else []),
             *([external_modules.ROTARY_NOTE] if external_modules.ROTARY_FREQUENCIES in modules else []),
             *derived_overrides.checkpoint_notes(merged, long=long),
         ],

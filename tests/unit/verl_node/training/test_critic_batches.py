@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from verl_node.settings.overrides import merge, parse
-from verl_node.training import critic_batches, recipe
+from verl_node.training import critic_batches, derived_overrides, recipe
 
 from tests.support.paths import RECIPES
 
@@ -66,7 +66,7 @@ def test_a_release_that_reads_the_keys_and_a_training_without_a_critic_get_none(
     ],
 )
 def test_the_engine_gets_what_the_critics_keys_say(given: list[str], added: list[str]) -> None:
-    found = [str(each) for each in critic_batches.overrides(critic_batches.TRAINER, merge(map(parse, given)))]
+    found = [str(each) for each in critic_batches.overrides(derived_overrides.TRAINER, merge(map(parse, given)))]
 
     assert found[: len(added)] == [f"++critic.fsdp.{text}" for text in added]
     assert bool(found) == bool(added)
@@ -75,7 +75,7 @@ def test_the_engine_gets_what_the_critics_keys_say(given: list[str], added: list
 def test_with_batches_by_tokens_training_has_its_own_limit() -> None:
     given = merge(map(parse, ["actor_rollout_ref.actor.use_dynamic_bsz=true", "critic.ppo_max_token_len_per_gpu=4096"]))
 
-    assert list(map(str, critic_batches.overrides(critic_batches.TRAINER, given))) == [
+    assert list(map(str, critic_batches.overrides(derived_overrides.TRAINER, given))) == [
         "++critic.ppo_infer_max_token_len_per_gpu=4096"
     ]
     assert list(critic_batches.overrides("my.trainer", given)) == []

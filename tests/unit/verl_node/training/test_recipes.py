@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from packaging.version import Version
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override
-from verl_node.training import recipe, releases
+from verl_node.training import derived_overrides, recipe, releases
 
 from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
@@ -40,6 +43,7 @@ IN_IMAGES = sorted(
         if docs_tables.recipes(variant).startswith("yes")
     }
 )
+SAMPLER = "trainer.v1.sampler.custom_sampler"
 SUPPORTED = ("0.4.0", "0.4.1", "0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 
 
@@ -225,4 +229,45 @@ def test_key_without_a_counterpart_exits_with_65() -> None:
 def test_verl_without_a_table_is_rejected_and_newer_ones_use_the_newest() -> None:
     with pytest.raises(BadTrainingConfig, match=r"no key table for verl 0\.3"):
         train("gsm8k_ppo", verl="0.3.0.post1")
-    assert train("gsm8k_ppo", verl="0.10.0.dev0").argv == train("gsm8k_ppo", verl="0.9.1").argv
+    newest = [text for text in train("gsm8k_ppo", verl="0.9.1").argv if not text.startswith(SAMPLER)]
+    assert train("gsm8k_ppo", verl="0.10.0.dev0").argv == newest
+
+
+@pytest.mark.parametrize(
+    ("verl", "overrides", "asks_often"),
+    [
+        ("0.9.1", [], True),
+        ("0.8.0", [], False),
+        ("0.10.0", [], False),
+        ("0.9.1", [f"{SAMPLER}.path=/my.py", f"{SAMPLER}.name=Mine"], False),
+        ("0.9.1", ["algorithm.filter_groups.enable=true"], False),
+        ("0.9.1", ["trainer.v1.trainer_mode=colocate_async"], False),
+    ],
+)
+def test_the_synchronous_trainer_of_verl_0_9_asks_often_for_answers(
+    verl: str, overrides: list[str], asks_often: bool
+) -> None:
+    training = train("gsm8k_grpo", *overrides, verl=verl)
+
+    assert (f"{SAMPLER}.name=ReplayBuffer" in training.argv) == asks_often
+    assert (derived_overrides.POLLING_NOTE in training.notes) == asks_often
+
+
+def test_the_buffer_of_answers_is_verls_with_another_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("verl.trainer.ppo.v1.replay_buffer")
+
+    class Verls:
+        def __init__(self, **given: Any) -> None:
+            self.given = given
+
+    monkeypatch.setattr(module, "ReplayBuffer", Verls, raising=False)
+    names = ["verl", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.v1"]
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules[names[-1]], "replay_buffer", module, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.delitem(sys.modules, "verl_node.training.replay_buffer", raising=False)
+    ours = importlib.import_module("verl_node.training.replay_buffer")
+    monkeypatch.delitem(sys.modules, ours.__name__)
+
+    assert ours.ReplayBuffer(trainer_mode="sync").given == {"poll_interval": 0.25, "trainer_mode": "sync"}

@@ -1,0 +1,20 @@
+"""The buffer of answers of verl 0.9's synchronous trainer, which loads it by trainer.v1.sampler.custom_sampler.
+
+verl's own asks every 2 s whether all answers of a step are there, and has no key for that (poll_interval in
+verl/trainer/ppo/v1/replay_buffer.py): a step loses 1 s on average.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from verl.trainer.ppo.v1 import replay_buffer
+
+POLL_S = 0.25
+
+
+class ReplayBuffer(replay_buffer.ReplayBuffer):  # type: ignore[misc]
+    """verl's, with a shorter interval."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(poll_interval=POLL_S, **arguments)
