@@ -13,7 +13,7 @@ from slurm.testbed import Cluster, Job
 HOME = "/home/submitter/verljob"
 WORK = "/home/submitter/work"
 FLAGS = ("--ntasks-per-node=1", "--cpus-per-task=8", "--mem=16G", "--time=30")
-STEPS = 4
+STEPS = 8
 """Steps of verl's own training: enough that it is not at the last step when it is preempted after the first."""
 LAST_LINES = 40
 PROCESSES = "[v]erl_node|[g]cs_server|[r]aylet|[r]ay::|[l]aunch.sh|[n]ode.sh|[d]ocker run"
