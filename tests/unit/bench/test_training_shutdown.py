@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -212,8 +213,11 @@ def test_memory_and_processes_get_time(monkeypatch: pytest.MonkeyPatch) -> None:
     leftovers = training_shutdown.Leftovers(1)
     monkeypatch.setattr(training_shutdown, "used_mib", lambda gpus: next(used))
     monkeypatch.setattr(leftovers, "found", lambda: next(found))
+    clock = SimpleNamespace(now=100.0)
+    clock.time, clock.sleep = lambda: clock.now, lambda s: setattr(clock, "now", clock.now + s)
+    monkeypatch.setattr(training_shutdown, "time", clock)
 
-    after = training_shutdown.wait_clean(time.time(), ["GPU-1", "GPU-2"], [10, 10], leftovers)
+    after = training_shutdown.wait_clean(100.0, ["GPU-1", "GPU-2"], [10, 10], leftovers)
 
     assert (after["left_s"], after["freed_s"], after["left"]) == (0.5, 1.0, [])
 
