@@ -271,6 +271,8 @@ def test_the_command_lines_with_the_stacks_are_masked(tmp_path: Path) -> None:
     secret = f"hf_{'x' * 34}"
     argv = ["python", "-c", "import time; time.sleep(60)", "x" * 200 + " word", f"--token={secret}", KNOWN]
     with subprocess.Popen(argv, executable=sys.executable) as child:  # any length of its path would be cut with it
+        while not Path(f"/proc/{child.pid}/cmdline").read_bytes():  # empty while the kernel starts the program
+            time.sleep(0.01)
         asyncio.run(stacks.write(path, {**os.environ, "PATH": str(tmp_path)}))
         child.kill()
 
