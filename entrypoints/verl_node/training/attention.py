@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from importlib import metadata
 
 from verl_node.settings.overrides import Override
+from verl_node.training import releases
 
 FIRST_WITH_CHOICE = (0, 6)
 FIRST_WITH_A_LOOP = (0, 9)
@@ -40,7 +41,7 @@ def overrides_without_flash_attn(series: str, model_keys: Iterable[str]) -> list
 
     None for a release with flash_attention_2 hard-coded, nor for a trainer whose configuration has no such model.
     """
-    release = tuple(map(int, series.split(".")))
+    release = releases.series_of(series)
     if release < FIRST_WITH_CHOICE:
         return []
     overrides = []

@@ -14,7 +14,9 @@ from verl_node.training import derived_overrides
 
 MICRO, SCORING = "critic.ppo_micro_batch_size_per_gpu", "critic.forward_micro_batch_size_per_gpu"
 TOKENS, ENGINES_TOKENS = "critic.ppo_max_token_len_per_gpu", "critic.ppo_infer_max_token_len_per_gpu"
-ENGINE = "critic.fsdp"
+ENGINE_DYNAMIC, ENGINE_MICRO, ENGINE_SCORING = (
+    f"critic.fsdp.{name}" for name in ("use_dynamic_bsz", "micro_batch_size_per_gpu", "infer_micro_batch_size_per_gpu")
+)
 
 
 def overrides(module: str, merged: Mapping[str, Override]) -> Iterator[Override]:
@@ -23,20 +25,17 @@ def overrides(module: str, merged: Mapping[str, Override]) -> Iterator[Override]
     Without a key for the critic's batches, or with one of the engine's own, nothing is changed.
     """
     values = {key: override.plain() for key, override in merged.items()}
-    if (
-        module != derived_overrides.TRAINER
-        or not _trains_with_fsdp(values)
-        or any(key.startswith(f"{ENGINE}.micro_") for key in values)
-    ):
+    own = {ENGINE_DYNAMIC, ENGINE_MICRO, ENGINE_SCORING, ENGINES_TOKENS} & values.keys()
+    if module != derived_overrides.TRAINER or not _trains_with_fsdp(values) or own:
         return
     dynamic = values.get("critic.use_dynamic_bsz", values.get("actor_rollout_ref.actor.use_dynamic_bsz", False))
-    if dynamic and TOKENS in merged and ENGINES_TOKENS not in merged:
+    if dynamic and values.get(TOKENS) is not None:
         yield Override("++", ENGINES_TOKENS, merged[TOKENS].value)
     elif not dynamic and values.get(MICRO) is not None:
         scoring = SCORING if values.get(SCORING) is not None else MICRO
-        yield Override("++", f"{ENGINE}.use_dynamic_bsz", "False")
-        yield Override("++", f"{ENGINE}.micro_batch_size_per_gpu", merged[MICRO].value)
-        yield Override("++", f"{ENGINE}.infer_micro_batch_size_per_gpu", merged[scoring].value)
+        yield Override("++", ENGINE_DYNAMIC, "False")
+        yield Override("++", ENGINE_MICRO, merged[MICRO].value)
+        yield Override("++", ENGINE_SCORING, merged[scoring].value)
 
 
 def _trains_with_fsdp(values: Mapping[str, object]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from verl_node.errors import BadTrainingConfig
 from verl_node.settings.overrides import Override, literal, quoted
 from verl_node.training import external_modules
+from verl_node.training.releases import Series
 
 MODEL_KEYS = ("actor_rollout_ref.model.path", "critic.model.path")
 FILE_KEYS = ("data.train_files", "data.val_files")
@@ -16,7 +17,10 @@ CHECKPOINTS_KEY = "trainer.default_local_dir"
 LOGGER_KEY = "trainer.logger"
 SAVE_KEY = "trainer.save_freq"
 TRAINER = "verl.trainer.main_ppo"
-POLLING_NOTE = "The trainer asks every 0.25 s for a step's answers; verl asks every 2 s, and loses 1 s of a step."
+POLL_S = 0.25
+POLLING_NOTE = (
+    f"The trainer polls for a step's answers every {POLL_S} s; verl polls every 2 s, which costs 1 s of a step."
+)
 _SAMPLER = "trainer.v1.sampler.custom_sampler"
 _TYPE_KEY, _FULL_PRECISION = ".model_dtype", ("fp32", "float32", "32")
 EXPIRES = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP"  # verl/utils/checkpoint/checkpoint_manager.py
@@ -68,9 +72,9 @@ def worker_environment(file_log: Path | None, expires: float | None) -> dict[str
     return env
 
 
-def worker_modules(series: str, merged: Mapping[str, Override], *, without_flash_attn: bool) -> list[str]:
+def worker_modules(series: Series, merged: Mapping[str, Override], *, without_flash_attn: bool) -> list[str]:
     """Return the external modules of a training with these overrides, none for a release without them."""
-    if tuple(map(int, series.split("."))) < external_modules.FIRST_RELEASE:
+    if series < external_modules.FIRST_RELEASE:
         return []
     types = {str(override.plain()) for key, override in merged.items() if key.endswith(_TYPE_KEY)}
     rounds = bool(types - {"None", *_FULL_PRECISION})
@@ -78,14 +82,14 @@ def worker_modules(series: str, merged: Mapping[str, Override], *, without_flash
     return [*modules, external_modules.ROTARY_FREQUENCIES] if rounds else modules
 
 
-def polling_overrides(series: Sequence[int], module: str, merged: Mapping[str, Override]) -> Iterator[Override]:
-    """Yield the overrides by which verl 0.9's synchronous trainer asks more often for answers.
+def polling_overrides(series: Series, module: str, merged: Mapping[str, Override]) -> Iterator[Override]:
+    """Yield the overrides by which verl 0.9's synchronous trainer polls more often for answers.
 
     None if the training has a sampler of its own, or needs what verl does not pass to one: filtered or refilled groups.
     """
     mode = merged.get("trainer.v1.trainer_mode", Override("", "", "sync")).plain()
-    own = ("trainer.v1.sampler.", "trainer.use_v1", "algorithm.filter_groups")
-    if tuple(series[:2]) != (0, 9) or module != TRAINER or mode != "sync" or any(key.startswith(own) for key in merged):
+    own = ("trainer.v1.sampler", "trainer.use_v1", "algorithm.filter_groups")
+    if series[:2] != (0, 9) or module != TRAINER or mode != "sync" or any(key.startswith(own) for key in merged):
         return
     yield Override("", f"{_SAMPLER}.path", quoted("pkg://verl_node.training.replay_buffer"))
     yield Override("", f"{_SAMPLER}.name", "ReplayBuffer")

@@ -129,10 +129,11 @@ def make_training(
     layers = (from_recipe.values(), of_environment, from_image.values(), from_job, given.values())
     merged = merge(*layers, [logger])
     derived_overrides.check_paths(merged)
-    polling = list(derived_overrides.polling_overrides(releases.series_of(verl_version), recipe.module, merged))
+    series = releases.series_of(verl_version)
+    polling = list(derived_overrides.polling_overrides(series, recipe.module, merged))
     of_critic = merge(critic_batches.overrides(recipe.module, merged)) if release.critic_ignores_batches else {}
     worker_env = derived_overrides.worker_environment(file_log, expires)
-    modules = derived_overrides.worker_modules(release.series, merged, without_flash_attn=bool(of_environment))
+    modules = derived_overrides.worker_modules(series, merged, without_flash_attn=bool(of_environment))
     worker_env |= external_modules.with_modules(given_modules, modules)
     translated = [
         *_translated(release, [*merged.values(), *of_critic.values(), *polling]),

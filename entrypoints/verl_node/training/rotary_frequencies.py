@@ -2,8 +2,8 @@
 
 These import the module by VERL_USE_EXTERNAL_MODULES. verl converts a model that it trains in bfloat16 as a whole
 (verl/workers/engine/fsdp/transformer_impl.py: module.to), with these buffers, which transformers and the rollout's
-engines keep in float32. A frequency rounded to 8 bits turns the angle of the 1000th token by up to 2 radians, and the
-probabilities of the trainer are not those of the engine any more (docs/configuration.md).
+engines keep in float32. Rounded to 8 bits, a frequency changes the angle of the 1000th token by up to 2 radians, so
+that trainer and engine compute different probabilities (docs/configuration.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUFFERS = ("inv_freq", "original_inv_freq")  # transformers' names
 
 
 def keeping(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Module._apply, which all conversions call, without one of the frequencies' type."""
+    """Wrap Module._apply, by which torch moves and converts a module: these buffers are moved, but not converted."""
 
     @wraps(apply)
     def apply_but_to_frequencies(module: Any, function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:

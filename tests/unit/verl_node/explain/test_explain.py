@@ -268,7 +268,7 @@ def test_progress_bar_drawn_again_on_its_end_is_not_a_step(tmp_path: Path, befor
     survived = log(tmp_path, f"{before}{GPU}\n{BAR.format(75, 3)}", "survived.out")
 
     assert explain([failed], failed=True).kind == "memory"
-    assert explain([survived]).kind == "none" if before else "memory"
+    assert explain([survived]).kind == "none"
 
 
 def test_steps_are_found_across_the_blocks_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,17 +84,17 @@ def test_frequencies_of_another_type_and_other_changes_stay_as_they_are(module: 
 @pytest.mark.parametrize(
     ("overrides", "series", "modules"),
     [
-        (["actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16"], "0.9", [external_modules.ROTARY_FREQUENCIES]),
-        (["critic.fsdp.model_dtype=fp16"], "0.6", [external_modules.ROTARY_FREQUENCIES]),
-        (["critic.fsdp.model_dtype=fp16"], "0.5", []),
-        (["critic.fsdp.model_dtype=fp32"], "0.9", []),
-        (["critic.fsdp.model_dtype=32"], "0.9", []),
-        (["critic.fsdp.model_dtype=null"], "0.9", []),
-        ([], "0.9", []),
+        (["actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16"], (0, 9), [external_modules.ROTARY_FREQUENCIES]),
+        (["critic.fsdp.model_dtype=fp16"], (0, 6), [external_modules.ROTARY_FREQUENCIES]),
+        (["critic.fsdp.model_dtype=fp16"], (0, 5), []),
+        (["critic.fsdp.model_dtype=fp32"], (0, 9), []),
+        (["critic.fsdp.model_dtype=32"], (0, 9), []),
+        (["critic.fsdp.model_dtype=null"], (0, 9), []),
+        ([], (0, 9), []),
     ],
 )
 def test_a_model_that_is_trained_in_half_precision_gets_the_module(
-    overrides: list[str], series: str, modules: list[str]
+    overrides: list[str], series: tuple[int, ...], modules: list[str]
 ) -> None:
     merged = merge(map(parse, overrides))
 
