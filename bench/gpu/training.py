@@ -124,7 +124,8 @@ def run(kind: str, shape: str, options: Options) -> dict[Path, list[str]]:
     if shape:
         began = time.monotonic()
         make = [sys.executable, training_inputs.__file__, str(options.inputs), shape]
-        subprocess.run(make, check=True)  # a process that used the GPU keeps some of its memory
+        # A process of its own, since one that used a GPU keeps some of its memory; on this run's GPUs, not another's.
+        subprocess.run(make, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(options.gpus)})
         print(f"{shape}: random weights are there after {time.monotonic() - began:.0f} s", flush=True)
     compiled = options.inputs / training_job.COMPILE_CACHE
     if kind == "start":

@@ -90,7 +90,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.machine="x86_64" \
       verljob.attention="sdpa: no flash-attn, so no removal of padding" \
       verljob.gpus="sm80 sm90 sm100" \
-      verljob.state="ran (2026-11-24, x86_64, one H100): two steps of gsm8k_grpo with vLLM rollouts, random weights of Qwen2-0.5B's shape, with the packages of its lock in a Python environment outside of the image, to the time limit (docs/benchmarks.md); the image was built whole and imported without a GPU" \
+      verljob.state="ran (2026-11-26, x86_64, one and two H100s): gsm8k_grpo and gsm8k_ppo with vLLM rollouts, random weights of the shapes of Qwen2-0.5B, 1.5B and 7B, with the packages of its lock in a Python environment outside of the image, to the last step (docs/benchmarks.md); the image was built whole and imported without a GPU" \
       verljob.pin.cachetools="8.0.0" \
       verljob.pin.debugpy="1.8.20" \
       verljob.pin.fastapi="0.136.3" \
@@ -108,7 +108,7 @@ LABEL org.opencontainers.image.title="verl.cuda" \
       verljob.pin.uvicorn="0.54.0" \
       verljob.pin.verl="0.9.1" \
       verljob.pin.vllm="0.24.0" \
-      verljob.template="c3104659cf92"
+      verljob.template="65debdc5a4d2"
 
 # docker leaves the empty mount points of RUN --mount, buildah and podman do not: removed, all build the same image.
 RUN for path in /steps /debs /wheelhouse /root/.cache/pip /root/.cache; do \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import tempfile
 from collections import Counter
@@ -138,6 +139,27 @@ def test_nodes_of_one_gpu_need_several_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(training.shutil, "which", {"nvidia-smi": "nvidia-smi"}.get)
     with pytest.raises(SystemExit):
         training.parse(["nodes:0.5b"])
+
+
+def test_random_weights_are_made_on_the_gpus_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environments: list[dict[str, str]] = []
+    monkeypatch.setattr("subprocess.run", lambda *_, env, **__: environments.append(env))
+    monkeypatch.setattr(training, "do", lambda _: [])
+    tmp_path.joinpath("out").mkdir()
+    options = training.Options(
+        out=tmp_path / "out",
+        inputs=tmp_path / "inputs",
+        steps=7,
+        limit_s=60,
+        end=math.inf,
+        given=[],
+        gpus=["GPU-b", "GPU-c"],
+        alone=False,
+    )
+
+    training.run("grpo", "0.5b", options)
+
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in environments] == ["GPU-b,GPU-c"]
 
 
 def test_jobs_on_other_gpus_have_other_head_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +323,13 @@ def test_pieces_have_the_engine_and_no_package_of_the_machine() -> None:
     assert not names & {"torch", "numpy", "nvidia-cublas", "triton", "flashinfer-cubin"}
 
 
-@pytest.mark.parametrize("name", ["grpo-0.5b-1gpu", "grpo-0.5b-2gpu", "grpo-7b-2gpu", "ppo-0.5b-1gpu", "ppo-0.5b-2gpu"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("grpo-0.5b-1gpu", "grpo-0.5b-1gpu-poll", "grpo-0.5b-1gpu-rows20", "grpo-0.5b-2gpu", "grpo-7b-2gpu"),
+        *("ppo-0.5b-1gpu", "ppo-0.5b-2gpu", "ppo-resume-1.5b-1gpu-1", "ppo-resume-1.5b-1gpu-2"),
+    ],
+)
 def test_the_figures_in_the_docs_are_those_of_the_recorded_run(name: str) -> None:
     job = training_result.read(DATA / "trainings" / name, 1)
     rows = [throughput_in_the_docs(job)]
@@ -329,7 +357,10 @@ def throughput_in_the_docs(job: training_result.Trained) -> list[str]:
 
 
 UPDATES = ("update-0.5b-1gpu", "update-1.5b-1gpu")
-STARTS = ("grpo-0.5b-1gpu", "start-0.5b-1gpu-1", "start-0.5b-1gpu-2")
+STARTS = (
+    *("start-0.5b-1gpu-1", "start-0.5b-1gpu-2"),
+    *("grpo-0.5b-1gpu-rows20", "grpo-0.5b-1gpu-nocache", "grpo-0.5b-1gpu-poll"),
+)
 
 
 @pytest.mark.parametrize(
@@ -354,14 +385,22 @@ def test_the_figures_of_parts_alone_in_the_docs_are_those_of_the_recorded_runs()
     page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
     updates = {name: training_table.alone("update", DATA / "trainings" / name)[0] for name in UPDATES}
     rollout = json.loads((DATA / "trainings" / "vllm-0.5b-1gpu" / "vllm.json").read_text())
-    in_training = training_result.read(DATA / "trainings" / "grpo-0.5b-1gpu", 1)
-    rates = [tokens / s for tokens, s in zip(in_training.tokens(), in_training.per_step("update_actor"))]
 
     for name, cells in updates.items():
         assert f"| {' | '.join([name, *cells[3:]])} |" in page
     assert f"made {spaced(rollout['tokens_per_s'])} tokens/s ({spaced(min(rollout['rates']))} to" in page
-    rate = statistics.median(rates)
-    assert f"makes {spaced(rate)} tokens/s in update_actor, {rate / float(updates[UPDATES[0]][-2]):.2f} of the" in page
+    of_rollouts = training_result.read(DATA / "trainings" / "grpo-0.5b-1gpu-poll", 1)
+    shares = [
+        of_rollouts.answer_tokens(row) / row["phases"]["gen"] / rollout["tokens_per_s"] for row in of_rollouts.rows
+    ]
+    assert f"{statistics.median(shares):.2f} of it, in single steps {min(shares):.2f} to {max(shares):.2f}" in page
+    for name, text in {
+        "poll": "tokens/s in update_actor, {:.2f} of the",
+        "rows20": "tokens/s, {:.2f} of that row",
+    }.items():
+        job = training_result.read(DATA / "trainings" / f"grpo-0.5b-1gpu-{name}", 1)
+        rate = statistics.median(tokens / s for tokens, s in zip(job.tokens(), job.per_step("update_actor")))
+        assert f"makes {spaced(rate)} {text.format(rate / float(updates[UPDATES[0]][-2]))}" in page
 
 
 def spaced(figure: float) -> str:
@@ -440,13 +479,26 @@ def test_the_continued_training_in_the_docs_is_the_recorded_one() -> None:
     assert training_table.first_times(second.lines)["first step begins"] < second.rows[0]["time"]
 
 
-def test_the_mismatch_of_the_7b_training_in_the_docs_is_the_recorded_one() -> None:
+def test_the_continued_ppo_in_the_docs_is_the_recorded_one() -> None:
+    first, second = (training_result.read(DATA / "trainings" / f"ppo-resume-1.5b-1gpu-{job}", 0) for job in (1, 2))
+    page = " ".join((CHECKOUT / "docs" / "benchmarks.md").read_text().split())
+    losses = [row["metrics"]["critic/vf_loss"] for row in (*first.rows, *second.rows)]
+
+    assert [(job.launch["code"], job.launch["problems"], job.launch["left"]) for job in (first, second)] == [
+        (0, [], [])
+    ] * 2
+    assert [row["step"] for row in (*first.rows, *second.rows)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert f"saved after step 4 in {first.per_step('save_checkpoint')[-1]:.1f} s" in page
+    assert f"from {losses[0]:.1f} to {losses[3]:.1f} and in the next four to {losses[-1]:.1f}" in page
+
+
+def test_the_agreement_of_engine_and_trainer_with_7b_in_the_docs_is_the_recorded_one() -> None:
     rows = training_result.read(DATA / "trainings" / "grpo-7b-2gpu", 1).rows
-    page = (CHECKOUT / "docs" / "benchmarks.md").read_text()
+    page = " ".join((CHECKOUT / "docs" / "benchmarks.md").read_text().split())
 
     for key, text in {
-        "training/rollout_actor_probs_pearson_corr": "correlate with {:.2f} only",
-        "rollout_corr/rollout_log_ppl": "log-perplexity of {:.1f} there",
-        "rollout_corr/training_log_ppl": "and {:.1f} in the trainer",
+        "training/rollout_actor_probs_pearson_corr": "and trainer correlate with {:.2f};",
+        "rollout_corr/rollout_log_ppl": "log-perplexity of {:.1f} in both",
+        "rollout_corr/training_log_ppl": "log-perplexity of {:.1f} in both",
     }.items():
         assert text.format(statistics.median(row["metrics"][key] for row in rows)) in page
