@@ -1,10 +1,12 @@
-"""The tasks: `build`, `push`, `render`, `demo` and `test`, and the collections `image`, `job`, `dev` and `testbed`.
+"""The tasks build, push, render, demo, stage and test, and the collections `image`, `job`, `dev` and `testbed`.
 
 Every error of a task becomes one message and exit code 1 in this module.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -22,12 +24,15 @@ from images.catalog import docs_tables
 from images.catalog.catalog import Catalog
 from images.context import render
 from images.errors import ImageError
+from images.export import export
 from images.host import paths
 from images.registry.push import Push
 from images.report import progress as displays
 from images.tasks import testbed_base
 from slurm import testbed
 from slurm.errors import SlurmError
+from slurm.jobs import check, container
+from slurm.jobs import stage as staging
 from slurm.jobs import tasks as job_tasks
 from slurm.testbed import demo as rehearsal
 from slurm.testbed import tasks as testbed_tasks
@@ -56,6 +61,27 @@ def demo(_: Context) -> None:
     build(BuildRequest(variant, tags), Site.read())
     code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=echo)
     raise Exit(code=code)
+
+
+@task(
+    positional=["recipe"],
+    help={
+        "recipe": "a name of slurm/recipes/ or a .yaml file; overrides follow after --",
+        "image": "a local image (else VERLJOB_IMAGE, verl.PLATFORM:latest)",
+        "no_image": "bring data and model only: the nodes reach the image's registry",
+    },
+)
+def stage(_: Context, recipe: str, *, image: str = "", no_image: bool = False) -> None:
+    """Bring a recipe's data, model and image to folders that the nodes see: for nodes without internet."""
+    file = check.find(recipe)
+    chosen = image or check.image_of(file, os.environ)
+    staging.bring(file, job_tasks.after_dashes(), chosen, os.environ, echo)
+    if no_image or chosen.startswith(("/", "./")):
+        return
+    runtime = os.environ.get("VERLJOB_RUNTIME") or "docker"
+    kind = "docker-archive" if runtime in ("docker", "podman") else "squashfs"
+    for path in export.export(chosen, [kind], container.data_folder(os.environ) / "images"):
+        echo(f"{'image':<10} {path}: export VERLJOB_IMAGE={shlex.quote(str(path))}")
 
 
 @task(name="render", help={"stdout": "print instead of writing dockerfiles/rendered/"})
@@ -240,6 +266,7 @@ namespace = Collection(
     push_image,
     render_dockerfiles,
     demo,
+    stage,
     dev_tasks.run_tests,
     Collection.from_module(image_tasks, name="image"),
     Collection.from_module(job_tasks, name="job"),

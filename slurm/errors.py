@@ -5,6 +5,7 @@ SlurmError
 ├── CommandFailed       a command exited with an error
 ├── ClusterNotReady     the rehearsal cluster does not run, or not completely at the deadline
 ├── CannotCheck         a configuration could not be checked: unknown recipe, or an image that cannot
+├── CannotStage         inputs of a job could not be made or downloaded
 ├── JobUnfinished       a job had not ended at its deadline
 ├── NoRecord            a job left no file with the requested information
 └── NothingToExplain    no log of the given job
@@ -41,6 +42,10 @@ class ClusterNotReady(SlurmError, TimeoutError):
 
 class CannotCheck(SlurmError):
     """A configuration could not be checked: the recipe is unknown, or the image cannot check it."""
+
+
+class CannotStage(SlurmError):
+    """The inputs of a job could not be made or downloaded on this machine."""
 
 
 class JobUnfinished(SlurmError, TimeoutError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import netrc
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from slurm.errors import CannotCheck
+from slurm.jobs import container
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PLATFORMS = ("rocm", "cuda", "cpu")
@@ -43,13 +43,13 @@ def run(job: Job, environ: Mapping[str, str]) -> int:
     """Run the check in a container, or with VERLJOB_RUNTIME=bare in the environment; return 0 or 65."""
     recipe = find(job.recipe)
     runtime = environ.get("VERLJOB_RUNTIME") or "docker"
-    image = job.image or environ.get("VERLJOB_IMAGE") or f"verl.{_platform(recipe, environ)}:latest"
+    image = job.image or image_of(recipe, environ)
     arguments = ["-m", MODULE, *_flags(job, recipe, environ), "--", *job.overrides]
     if runtime == "bare":
         argv = [str(Path(image) / "bin" / "python3"), *arguments]
         env = {**environ, "PYTHONPATH": str(RECIPES.parents[1] / "entrypoints")}
     else:
-        argv = [*_container(runtime, image, recipe, environ), "python3", *arguments]
+        argv = [*container.argv(runtime, image, recipe, environ), "python3", *arguments]
         env = dict(environ)
     print(f"image {image}, {runtime}", file=sys.stderr if job.only_print else sys.stdout, flush=True)
     try:
@@ -71,6 +71,11 @@ def find(recipe: str) -> Path:
         names = ", ".join(sorted(file.stem for file in RECIPES.glob("*.yaml")))
         raise CannotCheck(f"There is no recipe {recipe}; recipes are {names}, or the path of a .yaml file.")
     return path
+
+
+def image_of(recipe: Path, environ: Mapping[str, str]) -> str:
+    """Return VERLJOB_IMAGE, else the latest image of the recipe's platform on this machine."""
+    return environ.get("VERLJOB_IMAGE") or f"verl.{_platform(recipe, environ)}:latest"
 
 
 def minutes(text: str) -> int:
@@ -101,40 +106,13 @@ def _platform(recipe: Path, environ: Mapping[str, str]) -> str:
 
 def _flags(job: Job, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
     yield from ("--recipe", str(recipe), "--nodes", str(job.nodes), "--gpus-per-node", str(job.gpus_per_node))
-    yield from ("--data-dir", str(_data(environ)))
+    yield from ("--data-dir", str(container.data_folder(environ)))
     for flag, gib in (("--gpu-memory", job.gpu_memory_gib), ("--node-memory", job.node_memory_gib)):
         yield from (flag, str(int(gib * GIB))) if gib else ()
     yield from ("--model", environ["VERLJOB_MODEL"]) if environ.get("VERLJOB_MODEL") else ()
     yield from ["--print"] if job.only_print else []
     yield from ["--wandb"] if _logs_to_wandb(environ) else []
     yield from ["--long"] if not job.minutes or job.minutes > _DAY_MINUTES else []
-
-
-def _container(runtime: str, image: str, recipe: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the command line of a container with read-only mounts of the recipe, the data and the models."""
-    client = environ.get("VERLJOB_DOCKER") or runtime
-    yield from (client, "run", "--rm", "--network", "host", "--tmpfs", "/tmp", "--env", "HOME=/tmp")  # noqa: S108
-    yield from ("--user", f"{os.getuid()}:{os.getgid()}") if runtime == "docker" else ()
-    for name in ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
-        yield from ("--env", name) if name in environ else ()
-    hub = Path(environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    yield from ("--env", f"HF_HOME={hub}") if hub.is_dir() else ()
-    for folder in _folders(recipe, hub, environ):
-        yield from ("--mount", f"type=bind,source={folder},target={folder},readonly")
-    if environ.get("VERLJOB_VERL"):
-        yield from ("--env", f"PYTHONPATH={environ['VERLJOB_VERL']}")
-    yield image
-
-
-def _folders(recipe: Path, hub: Path, environ: Mapping[str, str]) -> list[Path]:
-    given = map(Path, filter(None, map(environ.get, ("VERLJOB_MODEL", "VERLJOB_VERL"))))
-    paths = dict.fromkeys([recipe.parent, hub, _data(environ), *given])
-    existing = [path for path in paths if path.is_absolute() and path.is_dir()]
-    return [path for path in existing if not any(other in path.parents for other in existing)]
-
-
-def _data(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("VERLJOB_DATA") or Path.home() / ".cache" / "verljob")
 
 
 def _logs_to_wandb(environ: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ from slurm.testbed import Cluster
 from tests.support.cluster.launches import HOME, WORK, Launch, submit
 
 SOON_S = 60
+INPUTS_S = 10  # until a job without its inputs ends
 SMALL = ("--cpus-per-task=1", "--mem=1G")
 """The jobs of this file are submitted together and run side by side."""
 ABSENT = "registry:5000/verl.cpu:absent"
@@ -95,6 +96,20 @@ def test_a_checkout_that_is_missing_on_the_nodes_is_an_error(launches: dict[str,
 
     assert code == 64
     assert "export VERLJOB_HOME" in last
+
+
+def test_a_model_that_no_node_can_have_ends_with_66_before_the_cluster_forms(
+    cluster: Cluster, environment: dict[str, str]
+) -> None:
+    launch = submit(cluster, ["demo_cpu"], environment={**environment, "VERLJOB_MODEL": "verljob/absent"})
+    job = launch.wait(90)
+    events = launch.rows("events.jsonl")
+
+    assert job.code == 66, launch.end_of_output()
+    assert "This node has no model verljob/absent in HF_HOME" in launch.result()["cause"]
+    assert "./run stage" in launch.result()["fix"]
+    assert "cluster" not in {event["phase"] for event in events}
+    assert events[-1]["time"] - events[0]["time"] < 2 * INPUTS_S
 
 
 def test_an_override_that_contradicts_the_allocation_ends_with_65(

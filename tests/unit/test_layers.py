@@ -21,7 +21,7 @@ LOWEST_FIRST = {
     "images": "errors host catalog engine registry pins contents context report builds provenance release export tasks",
     "verl_node": """
         errors versions no_openssl reporting gpu network supervision settings ray_node explain checks control inputs
-        training configuration prepare node __main__""",
+        training configuration prepare stage node __main__""",
 }
 ORDER = {part: names.split() for part, names in LOWEST_FIRST.items()}
 MOST_MODULES = 17
@@ -146,5 +146,13 @@ def test_only_main_reads_the_environment_of_the_supervisor() -> None:
     ray_node = {f"ray_node/{name}.py" for name in ("driver_main", "fast_start", "start", "worker_setup")}
     inputs = {"inputs/hub.py", "inputs/model.py"}
     checks = {f"checks/{name}.py" for name in ("__main__", "child", "vllm_smoke")}
-    others = {*ray_node, *inputs, *checks, "configuration/__main__.py", "gpu/count.py", "training/ipc_sockets.py"}
+    others = {
+        *ray_node,
+        *inputs,
+        *checks,
+        "configuration/__main__.py",
+        "stage.py",
+        "gpu/count.py",
+        "training/ipc_sockets.py",
+    }
     assert readers - others == {"__main__.py"}

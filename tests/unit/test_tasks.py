@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from invoke import Context
 
 import tasks
 from images.builds import site_settings
@@ -47,6 +49,43 @@ def test_build_has_a_flag_for_every_site_setting() -> None:
     chosen |= {"all", "jobs", "force", "anyway", "dry_run", "progress", "verl", "editable"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(site_settings.FLAGS)
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object, ...]]:
+    """The calls of `stage`, which bring and export nothing."""
+    calls: list[tuple[object, ...]] = []
+
+    def export(image: str, formats: list[str], folder: Path) -> list[Path]:
+        calls.append(("image", image, formats, folder))
+        return [folder / "image"]
+
+    monkeypatch.setattr(tasks.staging, "bring", lambda recipe, _, image, *__: calls.append((recipe.name, image)))
+    monkeypatch.setattr(tasks.export, "export", export)
+    for name in ("VERLJOB_IMAGE", "VERLJOB_RUNTIME", "VERLJOB_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VERLJOB_DATA", str(tmp_path))
+    return calls
+
+
+@pytest.mark.parametrize(("runtime", "kind"), [("podman", "docker-archive"), ("apptainer", "squashfs")])
+def test_stage_brings_inputs_and_the_image_for_the_runtime(
+    staged: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str, kind: str
+) -> None:
+    monkeypatch.setenv("VERLJOB_RUNTIME", runtime)
+
+    namespace["stage"](Context(), "demo_cpu", image="verl.cpu:x")
+
+    assert staged == [("demo_cpu.yaml", "verl.cpu:x"), ("image", "verl.cpu:x", [kind], tmp_path / "images")]
+
+
+@pytest.mark.parametrize(("image", "no_image"), [("verl.cpu:x", True), ("/shared/verl.tar", False)])
+def test_stage_leaves_the_image_where_the_nodes_reach_it(
+    staged: list[tuple[object, ...]], image: str, no_image: bool
+) -> None:
+    namespace["stage"](Context(), "demo_cpu", image=image, no_image=no_image)
+
+    assert staged == [("demo_cpu.yaml", image)]
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from verl_node.errors import InputUnavailable
+from verl_node.inputs import reachability
 
-ANSWER_TIMEOUT_S = 10.0
+OFFLINE = "HF_HUB_OFFLINE is set"
+_DEFAULT_HOME = "~/.cache/huggingface"
 
 # Files of other frameworks: the hub's repositories often have the same weights in several formats.
 _NOT_NEEDED = ["*.msgpack", "*.h5", "*.gguf", "*.onnx", "onnx/*", "original/*", "*.tflite", "*.ot"]
 
 
-def endpoint() -> str:
+def address(env: Mapping[str, str]) -> str:
     """Return the hub's address, or HF_ENDPOINT for a site's mirror."""
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return env.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
 def data_set(repository: str, folder: str) -> Path:
@@ -58,7 +61,7 @@ def _snapshot(repository: str, kind: str, *, allow: list[str] | None = None, ign
         fix = "Download it into the same HF_HOME on a machine that reaches the hub, or use a local folder."
         raise InputUnavailable(cause, fix=fix) from error
     except HfHubHTTPError as error:
-        cause = f"{endpoint()} answers '{str(error).strip().splitlines()[0]}' for {repository}."
+        cause = f"{address(os.environ)} answers '{str(error).strip().splitlines()[0]}' for {repository}."
         fix = "Check the name; for a gated repository accept its terms and export HF_TOKEN."
         raise InputUnavailable(cause, fix=fix) from error
     except OSError as error:
@@ -68,22 +71,21 @@ def _snapshot(repository: str, kind: str, *, allow: list[str] | None = None, ign
         ) from error
 
 
-def _unreachable() -> str:
-    """Return why the hub cannot be used, or nothing, after at most ANSWER_TIMEOUT_S."""
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        return "HF_HUB_OFFLINE is set"
-    import urllib.error  # late: it would cost the supervisor a megabyte
-    import urllib.request
+def is_cached(repository: str, kind: str, env: Mapping[str, str]) -> bool:
+    """Whether HF_HOME has a snapshot of a ``model`` or ``dataset``, complete or not."""
+    cache = Path(env.get("HF_HOME") or _DEFAULT_HOME).expanduser() / "hub"
+    return any((cache / f"{kind}s--{repository.replace('/', '--')}").glob("snapshots/*"))
 
-    request = urllib.request.Request(f"{endpoint()}/api/models?limit=1", method="HEAD")  # noqa: S310 - the site's hub
-    try:
-        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S):  # noqa: S310
-            return ""
-    except urllib.error.HTTPError:
-        return ""  # it answers
-    except OSError as error:
-        return f"{endpoint()} does not answer ({getattr(error, 'reason', error)})"
+
+def is_offline(env: Mapping[str, str]) -> bool:
+    """Whether HF_HUB_OFFLINE forbids the use of the hub."""
+    return env.get("HF_HUB_OFFLINE", "0") not in ("", "0")
+
+
+def _unreachable() -> str:
+    """Return why the hub cannot be used, or nothing, after at most reachability.ANSWER_TIMEOUT_S."""
+    return OFFLINE if is_offline(os.environ) else reachability.unreachable(address(os.environ))
 
 
 def _home() -> str:
-    return os.environ.get("HF_HOME", "~/.cache/huggingface")
+    return os.environ.get("HF_HOME", _DEFAULT_HOME)

@@ -116,6 +116,9 @@ class _Head:
         require_own_addresses(self.nodes)
         await self.checks.done.wait()
         self.gcs = join(own, self.settings.head_ports.gcs)
+        if self.training:
+            of_wandb = await self.training.wandb_environment()
+            self.training_env, self.env = {**self.training_env, **of_wandb}, {**self.env, **of_wandb}
         self.env = environment.complete(
             self.env, gcs=self.gcs, own_address=own, doctor=self.settings.doctor, note=self.journal.note
         )

@@ -11,7 +11,8 @@ from verl_node.control.messages import Prepare, Prepared, StacksWritten, Step, T
 from verl_node.control.server import ControlServer
 from verl_node.errors import InputUnavailable
 from verl_node.gpu.usage import Watch
-from verl_node.inputs import prepare_child
+from verl_node.inputs import lookup, prepare_child
+from verl_node.node import wandb_mode
 from verl_node.node.node_facts import NodeFacts
 from verl_node.reporting.events import Journal
 from verl_node.reporting.verdict import Verdict
@@ -44,11 +45,12 @@ class TrainingRun:
     def watchers(self) -> list[Coroutine[Any, Any, None]]:
         """Return the tasks that run beside the whole launch.
 
-        They check the configuration, import the rollout, watch the checkpoints, and wait for Slurm's notice before the
-        time limit.
+        They check the configuration, look for the inputs, import the rollout, watch the checkpoints, and wait for
+        Slurm's notice before the time limit.
         """
         return [
             self._check_configuration(),
+            self._look_for_inputs(),
             self._rollout.watch(),
             self._checkpoints.watch(),
             self._checkpoints.stop_after_notice(),
@@ -61,6 +63,23 @@ class TrainingRun:
         await child.run(command, self.env, self.journal.note, self._no_errors.set)
         self._no_errors.set()
         self._checked.set()
+
+    async def _look_for_inputs(self) -> None:
+        """End the job before the cluster has formed if it cannot have its inputs. Raises InputUnavailable."""
+        training, settings = self.plan.training, self.facts.settings
+        await lookup.require(
+            training.models,
+            training.datasets,
+            data_dir=settings.data_dir,
+            source=settings.data_source,
+            env=settings.environ,
+        )
+
+    async def wandb_environment(self) -> dict[str, str]:
+        """Return the variables of Weights & Biases for all nodes."""
+        return await wandb_mode.environment(
+            self.plan.training, self.plan.run_dir, self.facts.settings.environ, self.journal.note
+        )
 
     async def prepare(self) -> None:
         """Prepare data and model on the head first, then everywhere: with a shared cache the others only find them.
