@@ -117,7 +117,12 @@ class _Head:
         await self.checks.done.wait()
         self.gcs = join(own, self.settings.head_ports.gcs)
         self.env = environment.complete(
-            self.env, gcs=self.gcs, own_address=own, doctor=self.settings.doctor, note=self.journal.note
+            self.env,
+            gcs=self.gcs,
+            own_address=own,
+            plugin_variables=self.settings.plugin_variables,
+            doctor=self.settings.doctor,
+            note=self.journal.note,
         )
         self._save_config()
 
