@@ -26,7 +26,7 @@ def text(profile: Profile, why: str, request: Request, today: date) -> str:
     lines = _number(lines, {profile.origin(table) for table in profile.tables if profile.sources(table)})
     if old := sorted({table.partition(".")[0] for table in profile.tables if _is_old(profile, table, today)}):
         lines += ["", f"older than a year: {', '.join(old)}; compare with the site's pages"]
-    return "\n".join([*lines, "", f"export VERLJOB_PROFILE={profile.name}", command(passed)])
+    return "\n".join([*lines, "", f"export VERLJOB_PROFILE={shlex.quote(profile.name)}", command(passed)])
 
 
 def command(passed: Iterable[Flag], recipe: str = "RECIPE") -> str:
