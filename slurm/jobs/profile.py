@@ -5,9 +5,9 @@ slurm/lib/common/profile.sh reads the files, for launch.sh and for this module, 
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import re
 import socket
 import subprocess
@@ -68,8 +68,11 @@ KEYS = {
     "limits.*.nodes": Key(int, "most nodes"),
     "limits.*.time": Key(str, "longest time, in a format of sbatch"),
     "nodes.runtime": Key(str, "VERLJOB_RUNTIME"),
-    "nodes.local_disk": Key(str, "VERLJOB_LOCAL, a folder on the node's disk; `{user}` is the account"),
-    "nodes.binds": Key(list, "VERLJOB_MOUNTS"),
+    "nodes.local_disk": Key(str, "VERLJOB_LOCAL, a folder on the node's disk; `{user}` is the account's name"),
+    "nodes.image_store": Key(
+        str, "VERLJOB_IMAGE_STORE, a shared folder for images ([runtimes](runtimes.md)), with `{user}`"
+    ),
+    "nodes.binds": Key(list, "VERLJOB_MOUNTS, with `{user}`"),
     "nodes.internet": Key(bool, "false: HF_HUB_OFFLINE=1 and WANDB_MODE=offline"),
     "modules.load": Key(list, "VERLJOB_MODULES, which node.sh loads before it uses the runtime"),
     "hooks.before": Key(str, "VERLJOB_HOOK_BEFORE, a program that node.sh runs before the container, for 60 s at most"),
@@ -92,6 +95,7 @@ ORIGIN = {
 VARIABLES = {
     "nodes.runtime": "VERLJOB_RUNTIME",
     "nodes.local_disk": "VERLJOB_LOCAL",
+    "nodes.image_store": "VERLJOB_IMAGE_STORE",
     "nodes.binds": "VERLJOB_MOUNTS",
     "modules.load": "VERLJOB_MODULES",
     "hooks.before": "VERLJOB_HOOK_BEFORE",
@@ -149,10 +153,10 @@ class Profile:
     def settings(self) -> list[Setting]:
         """Return the variables for a job, in the order of their names."""
         found = [
-            Setting(VARIABLES[key], SEPARATORS.get(key, "").join(_listed(value)), (), table)
+            Setting(VARIABLES[f"{table}.{key}"], _joined(f"{table}.{key}", value), (), table)
             for table, values in self.tables.items()
-            for key, value in ((f"{table}.{name}", value) for name, value in values.items())
-            if key in VARIABLES
+            for key, value in values.items()
+            if f"{table}.{key}" in VARIABLES
         ]
         if self.get("gpus", "flag", None) == "":
             found.append(Setting("VERLJOB_GPUS_PER_NODE", str(self.get("gpus", "per_node")), (), "gpus"))
@@ -160,9 +164,7 @@ class Profile:
             found += [Setting(name, value, (), "nodes") for name, value in OFFLINE.items()]
         for name, table in self.named("environment"):
             found.append(Setting(name, str(table["value"]), _listed(table.get("when", [])), f"environment.{name}"))
-        user = getpass.getuser()
-        replaced = [Setting(each.name, each.value.replace("{user}", user), each.when, each.table) for each in found]
-        return sorted(replaced, key=lambda setting: setting.name)
+        return sorted(found, key=lambda setting: setting.name)
 
     def fill(self, text: str) -> str:
         """Replace the placeholders of a flag; one without a value becomes <name>."""
@@ -251,6 +253,15 @@ def _checked(name: str, key: str, text: str) -> Value:
     if not isinstance(value, kinds) or (wanted.kind is int and isinstance(value, bool)):
         raise BadProfile(f"{name}: {key} is {text}; write a {wanted.kind.__name__}.")
     return value
+
+
+def _joined(key: str, value: Value) -> str:
+    """Return the value of a key for its variable, as profile.sh."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # the directory service does not answer
+        user = f"user{os.getuid()}"
+    return SEPARATORS.get(key, "").join(_listed(value)).replace("{user}", user)
 
 
 def _listed(value: Value) -> list[str]:

@@ -14,14 +14,15 @@ declare -gA PROFILE=() # table.key -> value as written
 # Keys of a profile, `*` for a name; slurm/jobs/profile.py describes each, and reads those that only sbatch needs.
 readonly PROFILE_KEYS=' about site recognised.cluster recognised.host recognised.variable values.* sbatch.flags sbatch.forbidden
  sbatch.required gpus.flag gpus.per_node gpus.type limits.*.flag limits.*.nodes limits.*.time nodes.runtime nodes.local_disk
- nodes.binds nodes.internet modules.load hooks.before hooks.after environment.*.value environment.*.when container.*
+ nodes.image_store nodes.binds nodes.internet modules.load hooks.before hooks.after environment.*.value environment.*.when container.*
  bad_nodes.*.reason '
 readonly PROFILE_ORIGIN=' source date user_script ' # of every table
 readonly PROFILE_MOST_LINES=1000
 
 # Variables that take a value of the profile as it is; a list is joined as its variable separates it.
-declare -gA PROFILE_VARIABLES=([nodes.runtime]=VERLJOB_RUNTIME [nodes.local_disk]=VERLJOB_LOCAL [nodes.binds]=VERLJOB_MOUNTS
-    [modules.load]=VERLJOB_MODULES [hooks.before]=VERLJOB_HOOK_BEFORE [hooks.after]=VERLJOB_HOOK_AFTER)
+declare -gA PROFILE_VARIABLES=([nodes.runtime]=VERLJOB_RUNTIME [nodes.local_disk]=VERLJOB_LOCAL
+    [nodes.image_store]=VERLJOB_IMAGE_STORE [nodes.binds]=VERLJOB_MOUNTS [modules.load]=VERLJOB_MODULES
+    [hooks.before]=VERLJOB_HOOK_BEFORE [hooks.after]=VERLJOB_HOOK_AFTER)
 declare -gA PROFILE_SEPARATORS=([nodes.binds]=',' [modules.load]=' ')
 # For nodes without internet: the hub and wandb then do not wait for an answer that never comes.
 readonly PROFILE_OFFLINE='HF_HUB_OFFLINE=1 WANDB_MODE=offline'
@@ -84,18 +85,18 @@ profile::_require_own() {
 # usage: profile::_load FILE
 # Fills PROFILE from FILE and from the site that it completes (`site = "name"`), whose requirements it cannot replace.
 profile::_load() {
-    local site name
+    local site file
     PROFILE=()
     profile::_parse "$1"
     site=$(profile::_text site)
     [[ -n $site ]] || { profile::_add_requirements "$1"; return 0; }
     env_table::require_name "site in $1" "$site"
-    name=$VERLJOB_HOME/slurm/profiles/$site.toml
-    [[ -r $name ]] || fail 64 "$1 completes the site '$site', and there is no $name" "name one of: $(log::file_names "${name%/*}" .toml)"
+    file=$VERLJOB_HOME/slurm/profiles/$site.toml
+    [[ -r $file ]] || fail 64 "$1 completes the site '$site', and there is no $file" "name one of: $(log::file_names "${file%/*}" .toml)"
     PROFILE=()
-    profile::_parse "$name"
-    [[ -z ${PROFILE[site]:-} ]] || fail 64 "$name completes another site itself" "remove its line site = …"
-    profile::_add_requirements "$name"
+    profile::_parse "$file"
+    [[ -z ${PROFILE[site]:-} ]] || fail 64 "$file completes another site itself" "remove its line site = …"
+    profile::_add_requirements "$file"
     profile::_parse "$1"
     profile::_add_requirements "$1"
 }
@@ -121,8 +122,7 @@ profile::_parse() {
         [[ $line =~ ^[[:space:]]*(#|$) ]] && continue
         if [[ $line =~ ^\[([a-z_]+(\.[A-Za-z0-9_-]+)?)\]$ ]]; then
             table=${BASH_REMATCH[1]}. key=$table
-            # A personal file replaces a variable with its condition.
-            [[ $table != environment.* ]] || unset "PROFILE[${table}value]" "PROFILE[${table}when]"
+            [[ $table != environment.* ]] || profile::_forget "$table"
         elif [[ $line =~ ^([a-z_]+)\ =\ (.*)$ ]]; then
             key=$table${BASH_REMATCH[1]}
             profile::_store "$1:$number" "$key" "${BASH_REMATCH[2]}"
@@ -132,6 +132,13 @@ profile::_parse() {
         [[ -z ${seen[$key]:-} ]] || fail 64 "$1:$number repeats ${key%.}" "keep one of the two lines"
         seen[$key]=yes
     done < "$1"
+}
+
+# usage: profile::_forget TABLE.
+# A personal file replaces a variable together with its conditions and its source.
+profile::_forget() {
+    local key
+    for key in value when $PROFILE_ORIGIN; do unset "PROFILE[$1$key]"; done
 }
 
 # usage: profile::_store WHERE KEY VALUE

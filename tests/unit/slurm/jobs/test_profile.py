@@ -95,6 +95,16 @@ def test_a_personal_file_completes_its_site(tmp_path: Path) -> None:
     assert [name for name, _ in mine.named("bad_nodes")] == ["c610-021"]
 
 
+def test_a_variable_of_a_personal_file_has_neither_condition_nor_source_of_the_site(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('site = "frontier"\n[environment.NCCL_NET]\nvalue = "Socket"\n')
+
+    mine = profile.read(str(path))
+
+    assert mine.tables["environment.NCCL_NET"] == {"value": "Socket"}
+    assert mine.origin("environment.NCCL_NET") == "your file (no date)"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
