@@ -58,7 +58,7 @@ KEYS = {
     "values.*": Key(str, "value of the placeholder `{name}` in `sbatch.flags`, such as account and partition"),
     "sbatch.flags": Key(list, "flags of every job, with placeholders"),
     "sbatch.forbidden": Key(list, "flags that the site's sbatch refuses, `--flag` or `--flag=value`"),
-    "sbatch.required": Key(list, "flags without which it refuses a job"),
+    "sbatch.required": Key(list, "flags that the site wants in every job; a missing one is reported"),
     "gpus.flag": Key(
         str, "requests GPUs, with `{n}` and `{type}`; empty: Slurm does not count GPUs, a node's are all the job's"
     ),

@@ -111,6 +111,23 @@ def test_a_condition_on_the_gpu_reads_the_drivers_name(rig: Rig) -> None:
     assert rig.source(LIBRARIES, show).stdout == "GB200\n"
 
 
+def test_the_container_gets_the_variables_whose_conditions_hold(rig: Rig, site: Path) -> None:
+    site.write_text(
+        SITE.replace('runtime = "podman"', 'runtime = "docker"')
+        .replace(', "/work"', "")
+        .replace("/data", str(rig.work))
+    )
+
+    done = rig.node(VERLJOB_PROFILE=str(site), SLURM_NNODES="2")
+
+    assert done.returncode == 0, done.stdout
+    argv, env = rig.docker_run(), rig.faked("run.env")
+    assert {"NCCL_CROSS_NIC", "VERLJOB_PLUGIN_VARIABLES", "HF_HUB_OFFLINE", "WANDB_MODE"} <= set(argv)
+    assert "VERLJOB_PLUGIN_VARIABLES=NCCL_NET=AWS Libfabric\n" in env
+    assert "NCCL_NET" not in argv
+    assert argv[argv.index("--shm-size") + 1] == "1g"
+
+
 def test_a_personal_file_completes_a_site(rig: Rig) -> None:
     mine = rig.work / "mine.toml"
     mine.write_text(
