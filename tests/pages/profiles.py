@@ -19,7 +19,7 @@ IMAGES = {
     "enroot": "/shared/images/verl.{platform}.sqsh",
     "docker": "registry.example.org/verl.{platform}:latest",
 }
-PLATFORMS = {"lumi": "rocm", "frontier": "rocm", "docker": "rocm", "rehearsal": "cpu"}
+PLATFORMS = {"lumi": "rocm", "frontier": "rocm", "docker": "rocm"}
 _ANY_DAY = date(2026, 1, 1)  # only bad nodes depend on it, and the shipped profiles have none
 
 
@@ -45,11 +45,13 @@ def _row(name: str, key: Key) -> str:
 
 
 def _site(site: Profile) -> str:
-    runtime = str(site.get("nodes", "runtime"))
-    image = IMAGES.get(runtime, "<image> VERLJOB_RUNTIME=<runtime>").format(platform=PLATFORMS.get(site.name, "cuda"))
-    recipe = "demo_cpu" if site.name == "rehearsal" else "gsm8k_grpo"
-    passed = flags(site, Request([], {}), _ANY_DAY)
-    lines = [f"export VERLJOB_PROFILE={site.name}", f"export VERLJOB_IMAGE={image}", command(passed, recipe)]
+    rehearsal = site.name == "rehearsal"
+    image = IMAGES.get(str(site.get("nodes", "runtime")), "<image> VERLJOB_RUNTIME=<runtime>")
+    image = "registry:5000/verl.cpu:latest" if rehearsal else image.format(platform=PLATFORMS.get(site.name, "cuda"))
+    # demo_cpu trains with one worker a node: eight need more memory.
+    passed = flags(site, Request(["--gpus-per-node=1"] if rehearsal else [], {}), _ANY_DAY)
+    last = command(passed, "demo_cpu" if rehearsal else "gsm8k_grpo")
+    lines = [f"export VERLJOB_PROFILE={site.name}", f"export VERLJOB_IMAGE={image}", last]
     rows = ["| part | value | source |", "|---|---|---|", *_facts(site)]
     return "\n".join([f"### {site.name}", "", f"{site.get('', 'about')}.", "", "```sh", *lines, "```", "", *rows])
 

@@ -165,7 +165,9 @@ def test_the_report_has_each_setting_with_its_source_and_condition() -> None:
 def test_a_source_of_more_than_a_year_is_noted() -> None:
     site = profile.read("lumi")
 
-    assert "older than a year: environment, limits, recognised, sbatch, values" in text(site, "named", Request([], {}), TODAY)
+    assert "older than a year: environment, limits, recognised, sbatch, values" in text(
+        site, "named", Request([], {}), TODAY
+    )
     assert "older than a year" not in text(site, "named", Request([], {}), date(2024, 11, 1))
 
 
