@@ -268,6 +268,7 @@ namespace = Collection(
     demo,
     stage,
     dev_tasks.run_tests,
+    job_tasks.show_profile,
     Collection.from_module(image_tasks, name="image"),
     Collection.from_module(job_tasks, name="job"),
     Collection.from_module(dev_tasks, name="dev"),

@@ -4,6 +4,7 @@ SlurmError
 ├── EngineMissing       no usable docker client or compose command
 ├── CommandFailed       a command exited with an error
 ├── ClusterNotReady     the rehearsal cluster does not run, or not completely at the deadline
+├── BadProfile          a profile of a site cannot be read, or none fits this machine
 ├── CannotCheck         a configuration could not be checked: unknown recipe, or an image that cannot
 ├── CannotStage         inputs of a job could not be made or downloaded
 ├── JobUnfinished       a job had not ended at its deadline
@@ -38,6 +39,10 @@ class CommandFailed(SlurmError):
 
 class ClusterNotReady(SlurmError, TimeoutError):
     """The rehearsal cluster does not run, or not completely at the deadline."""
+
+
+class BadProfile(SlurmError, ValueError):
+    """A profile of a site cannot be read, or none, or more than one, fits this machine."""
 
 
 class CannotCheck(SlurmError):

@@ -23,6 +23,8 @@ _run() {
     ulimit -c 0 # a core dump would contain the job's token, also one of a process without a container
     node::begin
     host_check::start
+    site_setup::load_modules
+    site_setup::run_before
     image::pull_or_load
     STAGE=container
     container::remove_stale

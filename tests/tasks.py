@@ -69,7 +69,7 @@ def chaos(
 
 @task(name="pages")
 def write_pages(_: Context) -> None:
-    """Write the generated parts of docs/checks.md, docs/faults.md and docs/troubleshooting.md."""
+    """Write the generated parts of docs/checks.md, faults.md, profiles.md and troubleshooting.md."""
     environment = {**os.environ, "PYTHONPATH": str(paths.ENTRYPOINTS)}
     done = subprocess.run([sys.executable, "-m", "tests.pages"], cwd=paths.ROOT, env=environment, check=False)
     raise Exit(code=done.returncode)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import date
 from pathlib import Path
 
 from invoke import Collection, Context, Exit, task
 
-from slurm.jobs import check, doctor, explain
+from slurm.jobs import check, doctor, explain, profile, profile_check, profile_flags, profile_report
 
 
 def after_dashes() -> list[str]:
@@ -79,6 +80,27 @@ def check_machine(_: Context, json: bool = False, show_env: bool = False, exclud
 def explain_job(_: Context, job: str, json: bool = False, failed: bool = False) -> None:
     """Find the first failure of a job in its logs: its class, file and line, and the fix."""
     print(explain.explain(job, folder=Path.cwd(), as_json=json, failed=failed), flush=True)
+
+
+@task(
+    name="profile",
+    positional=["name"],
+    help={
+        "name": "of slurm/profiles/; your own file by a path with / or ./; here: VERLJOB_PROFILE, or this machine's",
+        "check": "list what sbatch would refuse, and exit with 64 if anything; flags of sbatch follow after --",
+    },
+)
+def show_profile(_: Context, name: str, check: bool = False) -> None:
+    """Show what a site's profile passes to sbatch and a job, and why: profile lumi --check -- --nodes=4 --time=1-0"""
+    site, why = profile.choose(name, os.environ)
+    request = profile_flags.Request(after_dashes(), os.environ)
+    print(profile_report.text(site, why, request, date.today()), flush=True)
+    if not check:
+        return
+    found = profile_check.findings(site, request, date.today())
+    print("\n".join(["", *(found or ["the profile knows nothing that sbatch would refuse"])]), flush=True)
+    if found:
+        raise Exit(code=64)
 
 
 namespace = Collection(check_configuration, check_machine, explain_job)

@@ -148,8 +148,9 @@ def little_memory(scene: Scene) -> None:
 
 
 def few_processes(scene: Scene) -> None:
-    profile = f"{WORK}/few.env"
-    scene.cluster.host("login").run(["bash", "-c", 'echo pids=40 > "$1"', "few", profile], user=ACCOUNT)
+    profile = f"{WORK}/few.toml"
+    write = 'printf "[container]\\npids = \\"40\\"\\n" > "$1"'
+    scene.cluster.host("login").run(["bash", "-c", write, "few", profile], user=ACCOUNT)
     scene.environment["VERLJOB_PROFILE"] = profile
 
 

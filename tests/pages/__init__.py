@@ -1,4 +1,4 @@
-"""The generated parts of docs/: checks, rules and faults, each between its two markers."""
+"""The generated parts of docs/: checks, rules, faults and profiles, each between its two markers."""
 
 from __future__ import annotations
 

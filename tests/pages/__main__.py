@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.pages import checks, faults, troubleshooting
+from tests.pages import checks, faults, profiles, troubleshooting
 
-for module in (checks, faults, troubleshooting):
+for module in (checks, faults, profiles, troubleshooting):
     module.PAGE.write_text(module.updated(module.PAGE.read_text()))
     sys.stdout.write(f"{module.PAGE}\n")

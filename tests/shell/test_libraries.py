@@ -21,19 +21,6 @@ def test_every_table_of_the_project_can_be_read(rig: Rig, path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_every_line_of_the_example_profile_can_be_read(rig: Rig) -> None:
-    text = (CHECKOUT / "slurm" / "profiles" / "example.env").read_text()
-    profile = rig.work / "all.env"
-    profile.write_text(re.sub(r"(?m)^#(?=[A-Za-z_]+=)", "", text))
-
-    done = rig.source(
-        "common/log common/verdict common/env_table",
-        f'{SHOW}env_table::read "{profile}"\ntrap - EXIT\nprintf "%s %s" "$NCCL_IB_GID_INDEX" "${{TABLE[security]}}"',
-    )
-
-    assert done.stdout == "3 seccomp=unconfined"
-
-
 @pytest.mark.parametrize(("line", "message"), [("gpu=amd", "'gpu', which is not a setting"), ("devices", "has no '='")])
 def test_a_typo_in_a_table_is_reported_with_file_and_line(rig: Rig, line: str, message: str) -> None:
     (rig.work / "site.env").write_text(f"# a comment\n\n{line}\n")

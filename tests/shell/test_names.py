@@ -116,11 +116,11 @@ def test_only_a_profile_wins_over_an_exported_requirement(rig: Rig) -> None:
     )
 
     def order(script: str, **more: str) -> str:
-        done = rig.source("common/log common/verdict common/env_table", f"{script}\n{show}", **more)
+        done = rig.source("common/log common/verdict common/env_table common/profile", f"{script}\n{show}", **more)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    both = f"env_table::read_profile {site}; env_table::read {platform}"
+    both = f"profile::read {site} node; env_table::read {platform}"
     mine = {"VERLJOB_REQUIRE_SIGNATURE": "/mine.pub", "VERLJOB_COSIGN": "/mine"}
     assert order(both) == "/site.pub|/platform"
     assert order(both, **mine) == "/site.pub|/mine"

@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = Settings.from_env(os.environ)
         if options.show_env:
             address = options.address or settings.own_address()
-            found = fabric.discover_on_this_node(address, settings.environ)
+            plugin_variables = settings.plugin_variables
+            found = fabric.discover_on_this_node(address, settings.environ, plugin_variables=plugin_variables)
             print("\n".join(found.lines(settings.environ)))  # noqa: T201
             return 0
         run = Run.begin(_chosen(settings.checks), settings, 0)

@@ -55,10 +55,17 @@ class Fabric:
         return lines + [f"# {note}" for note in self.notes]
 
 
-def discover_on_this_node(own_address: str, environ: Mapping[str, str]) -> Fabric:
+def discover_on_this_node(
+    own_address: str, environ: Mapping[str, str], *, plugin_variables: Mapping[str, str]
+) -> Fabric:
     """Return the settings for the node that this process runs on."""
-    libraries = environ.get("LD_LIBRARY_PATH", "")
-    return discover(own_address, interfaces=address.interface_by_address(), hcas=hcas.read(), libraries=libraries)
+    return discover(
+        own_address,
+        interfaces=address.interface_by_address(),
+        hcas=hcas.read(),
+        libraries=environ.get("LD_LIBRARY_PATH", ""),
+        plugin_variables=plugin_variables,
+    )
 
 
 def discover(
@@ -68,10 +75,12 @@ def discover(
     hcas: hcas.Hcas,
     root: Path = Path("/"),
     libraries: str = "",
+    plugin_variables: Mapping[str, str] | None = None,
 ) -> Fabric:
     """Return the settings for a node whose ``own_address`` is the source of its route to the head.
 
-    ``interfaces`` has the interface of each address, ``libraries`` is LD_LIBRARY_PATH.
+    ``interfaces`` has the interface of each address, ``libraries`` is LD_LIBRARY_PATH, ``plugin_variables`` the site's
+    variables for an image with a network plugin.
     """
     chosen = rails.choose(hcas)
     interface = address.interface_of(own_address, interfaces)
@@ -83,6 +92,7 @@ def discover(
             Choice(NAMES[1], interface, why if interface else missing),
             Choice(NAMES[2], chosen.nccl(), chosen.why),
             Choice(NAMES[3], *rails.gid_index(chosen.ports)),
+            *_plugin_choices(plugin_variables or {}, find_plugin(root, libraries)),
         ),
         left_out=chosen.left_out,
         notes=tuple(_plugin_notes(hcas, root, libraries)),
@@ -96,6 +106,13 @@ def find_plugin(root: Path, libraries: str) -> str:
             if (root / folder.lstrip("/") / plugin).exists():
                 return str(Path("/", folder.lstrip("/"), plugin))
     return ""
+
+
+def _plugin_choices(variables: Mapping[str, str], plugin: str) -> Iterator[Choice]:
+    """Yield the site's variables, unset without a plugin: NCCL_NET=OFI, for example, then ends the job."""
+    why = f"by the profile, for {plugin}" if plugin else "the image has no plugin"
+    for name, value in variables.items():
+        yield Choice(name, value if plugin else "", why)
 
 
 def _plugin_notes(hcas: hcas.Hcas, root: Path, libraries: str) -> Iterator[str]:

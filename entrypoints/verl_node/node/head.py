@@ -120,7 +120,12 @@ class _Head:
             of_wandb = await self.training.wandb_environment()
             self.training_env, self.env = {**self.training_env, **of_wandb}, {**self.env, **of_wandb}
         self.env = environment.complete(
-            self.env, gcs=self.gcs, own_address=own, doctor=self.settings.doctor, note=self.journal.note
+            self.env,
+            gcs=self.gcs,
+            own_address=own,
+            plugin_variables=self.settings.plugin_variables,
+            doctor=self.settings.doctor,
+            note=self.journal.note,
         )
         self._save_config()
 

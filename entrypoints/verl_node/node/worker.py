@@ -116,7 +116,12 @@ class _Worker:
         self.journal.phase = "join"
         training_env = {**self.env, **order.env}
         self.env = environment.complete(
-            training_env, gcs=order.gcs, own_address=own, doctor=self.settings.doctor, note=self.journal.note
+            training_env,
+            gcs=order.gcs,
+            own_address=own,
+            plugin_variables=self.settings.plugin_variables,
+            doctor=self.settings.doctor,
+            note=self.journal.note,
         )
         self.journal.note(f"`ray start` at {own} joins {order.gcs}")
         argv = flags.worker_argv(

@@ -57,10 +57,16 @@ def build(
 
 
 def complete(
-    env: Mapping[str, str], *, gcs: str, own_address: str, doctor: str, note: Callable[[str], None]
+    env: Mapping[str, str],
+    *,
+    gcs: str,
+    own_address: str,
+    plugin_variables: Mapping[str, str],
+    doctor: str,
+    note: Callable[[str], None],
 ) -> dict[str, str]:
     """Return the environment with the address of the GCS, and NCCL's variables for the network of ``own_address``."""
-    found = fabric.discover_on_this_node(own_address, env)
+    found = fabric.discover_on_this_node(own_address, env, plugin_variables=plugin_variables)
     variables = found.variables(env)
     text = ", ".join(f"{name} {value}" for name, value in variables.items()) or "nothing to set"
     note("; ".join([f"fabric: {text}", *found.notes]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from verl_node.settings.allocation import number
 from verl_node.supervision.hang import END, OFF, REPORT, HangPolicy
 
 LEAST_PATIENCE_S = 8
+_PLUGIN_VARIABLE = re.compile(r"(NCCL|RCCL|FI|HSA|OFI)_[A-Z0-9_]+")  # as slurm/lib/common/profile.sh
 DASHBOARD = ("0", "1", "node")
 NO_DEBUGGER, DISTRIBUTED, LEGACY = DEBUGGERS = ("", "1", "legacy")  # Ray's, by VERLJOB_DEBUG
 
@@ -82,6 +84,19 @@ def token(file: str) -> bytes:
     if not content:
         raise BadSettings(f"The token file {file} is empty.", fix="Let slurm/launch.sh make the token of the job.")
     return content
+
+
+def plugin_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the profile's variables for an image with a network plugin, `NAME=value;…`. Raises BadSettings."""
+    pairs = filter(None, environ.get("VERLJOB_PLUGIN_VARIABLES", "").split(";"))
+    variables = dict(pair.partition("=")[::2] for pair in pairs)
+    for name in variables:
+        if not _PLUGIN_VARIABLE.fullmatch(name):
+            raise BadSettings(
+                f"VERLJOB_PLUGIN_VARIABLES sets {name!r}, which is no variable of NCCL or libfabric.",
+                fix="Unset it: node.sh sets it from the profile (docs/profiles.md).",
+            )
+    return variables
 
 
 def image_overrides(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ class Settings:
     recipe: str
     overrides: tuple[str, ...]
     image_overrides: tuple[str, ...]
+    plugin_variables: Mapping[str, str]
     attempt: int
     memory_bytes: int | None
     home: Path
@@ -101,6 +102,7 @@ class Settings:
             recipe=environ.get("VERLJOB_RECIPE", "") or "cluster",
             overrides=tuple(line for line in environ.get("VERLJOB_OVERRIDES", "").split("\n") if line.strip()),
             image_overrides=parsing.image_overrides(environ),
+            plugin_variables=parsing.plugin_variables(environ),
             attempt=number(environ, "VERLJOB_ATTEMPT", 1),
             memory_bytes=number(environ, "VERLJOB_MEMORY_BYTES", 0) or None,
             home=home,

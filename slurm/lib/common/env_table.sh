@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Parser for slurm/platforms/*.env and slurm/profiles/*.env: lines NAME=value, never run as shell. A lower-case name is a
-# setting of the container's start, an upper-case one a variable in it. The user's export wins, then the profile.
+# Parser for slurm/platforms/*.env, and for profiles of the old form: lines NAME=value, never run as shell. A lower-case name is
+# a setting of the container's start, an upper-case one a variable in it. The user's export wins, then the profile.
 # Sets: TABLE, TABLE_ENV, TABLE_REQUIRED.
 
 declare -gA TABLE=()          # setting -> value
@@ -67,34 +67,6 @@ env_table::read() {
         [[ $line =~ ^([^=]*)=\"(.*)\"$ || $line =~ ^([^=]*)=(.*)$ ]]
         env_table::_set "$1:$number" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
     done < "$1"
-}
-
-# usage: env_table::read_profile NAME-OR-PATH
-# A path begins with / or ./; an empty name means no profile.
-env_table::read_profile() {
-    local -r TABLE_IS_PROFILE=yes # for env_table::_require
-    case $1 in
-        '') ;;
-        /* | ./*)
-            env_table::_require_own "$1"
-            env_table::read "$1"
-            ;;
-        *)
-            env_table::require_name VERLJOB_PROFILE "$1"
-            env_table::read "$VERLJOB_HOME/slurm/profiles/$1.env"
-            ;;
-    esac
-}
-
-# usage: env_table::_require_own FILE
-# Ends with 77 if another account owns the profile or can write it.
-env_table::_require_own() {
-    local owner mode
-    [[ -f $1 && -r $1 ]] || fail 64 "no profile $1" "name a file of slurm/profiles, or a file by a path that begins with / or ./"
-    read -r owner mode < <(stat --dereference --format='%u %a' -- "$1")
-    [[ $owner == 0 || $owner == "$UID" ]] \
-        || fail 77 "the profile $1 belongs to $(stat --dereference --format=%U -- "$1")" "use a copy of your own, or one that root owns"
-    [[ $mode == *[0145][0145] ]] || fail 77 "the profile $1 can be written by others (mode $mode)" "chmod go-w $1"
 }
 
 # Reads the table of VERLJOB_PLATFORM.

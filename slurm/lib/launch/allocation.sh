@@ -70,6 +70,17 @@ allocation::require_gpus() {
         "add the flag --gpus-per-node=8 (as many as a node has) to sbatch"
 }
 
+# Where Slurm does not count GPUs, names those of a node, which belong to the job (VERLJOB_GPUS_PER_NODE, of a profile).
+allocation::add_gpus() {
+    local name index ids=''
+    local -r count=${VERLJOB_GPUS_PER_NODE:-0}
+    [[ $count =~ ^(0|[1-9][0-9]?)$ ]] || fail 64 "VERLJOB_GPUS_PER_NODE is '$count'" "set it to the number of GPUs of a node, or unset it"
+    ((count > 0)) || return 0
+    for name in SLURM_JOB_GPUS SLURM_STEP_GPUS SLURM_GPUS_ON_NODE; do [[ -z ${!name:-} ]] || return 0; done
+    for ((index = 0; index < count; index++)); do ids+=${ids:+,}$index; done
+    export SLURM_STEP_GPUS=$ids SLURM_GPUS_ON_NODE=$count
+}
+
 # Sets HEAD_ADDRESS to Slurm's address of the first node, unless VERLJOB_HEAD_ADDRESS is set.
 allocation::find_head_address() {
     local record

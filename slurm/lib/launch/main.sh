@@ -4,7 +4,7 @@
 #   VERLJOB_PORTS_FOLDER, VERLJOB_PORT_RANGE, VERLJOB_PROFILE, VERLJOB_RECIPE, VERLJOB_RUNTIME.
 
 for name in \
-    common/{log,ownership,verdict,process,env_table,ports} \
+    common/{log,ownership,verdict,process,env_table,profile,ports} \
     node/{image,signed_image} \
     launch/{recipe,allocation,run_dir,srun,requeue,finish}; do
     # shellcheck source=/dev/null # each is checked on its own
@@ -15,13 +15,14 @@ unset name
 # usage: launch::run ARGUMENT...
 launch::run() {
     trap finish::report EXIT
-    env_table::read_profile "${VERLJOB_PROFILE:-}"
+    profile::read "${VERLJOB_PROFILE:-}" launch
     recipe::parse "$@"
     if [[ -n ${VERLJOB_DRY_RUN:-} && -z ${SLURM_JOB_ID:-} ]]; then
         allocation::simulate
     else
         allocation::read
         allocation::move_to_head "$@"
+        allocation::add_gpus
         ! $RECIPE_ACCELERATOR || allocation::require_gpus
         allocation::find_head_address
     fi

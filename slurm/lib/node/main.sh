@@ -4,10 +4,10 @@
 # Descriptors: 3 srun's stderr, for the verdict; 1 node.log and the output.
 
 for name in \
-    common/{log,ownership,verdict,process,env_table,ports} \
+    common/{log,ownership,verdict,process,env_table,profile,ports} \
     runtime/runtime \
     node/spec/{devices,resources,mounts,environment,container_spec} \
-    node/{signed_image,image,scratch,compile_cache,secrets,container,host_check}; do
+    node/{site_setup,signed_image,image,scratch,compile_cache,secrets,container,host_check}; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done
@@ -69,6 +69,7 @@ node::_end() {
     trap '' TERM INT
     set +e # a failed step must not prevent the next ones
     container::remove
+    site_setup::run_after
     image::release_pull_slot
     [[ -z $NODE_FOLDER ]] || rm -f -- "$NODE_FOLDER/bringing"
     node::_set_verdict "$code"

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from tests.support.node.supervised import ENTRYPOINTS, Job
 
 LASTING = "echo trains; exec sleep 300"
@@ -264,3 +266,21 @@ def raylet_of(supervisor: int) -> int:
                 return int(pid)
         parents = list(children)
     raise AssertionError("no raylet")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_training_gets_the_profiles_variables_only_with_a_plugin(job: Job, installed: bool) -> None:
+    libraries = job.folder / "libraries"
+    libraries.mkdir()
+    if installed:
+        (libraries / "libnccl-net.so").touch()
+    job.start(
+        FAKE_TRAINING=f'echo "net=${{NCCL_NET-none}} cross=${{NCCL_CROSS_NIC-none}}" > {job.folder}/seen; echo step:1',
+        VERLJOB_PLUGIN_VARIABLES="NCCL_NET=AWS Libfabric;NCCL_CROSS_NIC=1",
+        NCCL_CROSS_NIC="0",
+        LD_LIBRARY_PATH=str(libraries),
+    )
+
+    assert (job.end(0), job.end(1)) == (0, 0)
+    assert (job.folder / "seen").read_text() == f"net={'AWS Libfabric' if installed else 'none'} cross=0\n"
+    assert ("NCCL_NET AWS Libfabric" in job.output(1)) is installed

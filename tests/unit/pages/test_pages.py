@@ -6,10 +6,10 @@ from types import ModuleType
 
 import pytest
 
-from tests.pages import checks, faults, fill, troubleshooting
+from tests.pages import checks, faults, fill, profiles, troubleshooting
 
 
-@pytest.mark.parametrize("module", [checks, faults, troubleshooting], ids=lambda module: module.PAGE.name)
+@pytest.mark.parametrize("module", [checks, faults, profiles, troubleshooting], ids=lambda module: module.PAGE.name)
 def test_page_matches_its_source(module: ModuleType) -> None:
     page = module.PAGE.read_text()
 

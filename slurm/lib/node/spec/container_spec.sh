@@ -14,7 +14,7 @@ container_spec::make() {
     fi
     CONTAINER_IMAGE=$IMAGE_ID
     export VERLJOB_CONTAINER_BEGAN_MS='' # set at the start of the container; its name is listed now
-    env_table::read_profile "$VERLJOB_PROFILE"
+    profile::read "$VERLJOB_PROFILE" node
     env_table::read_platform
     # Lets debuggers attach to processes of the account, which some engines allow anyway.
     [[ -z ${VERLJOB_DEBUG:-} ]] || TABLE["capabilities"]="${TABLE["capabilities"]-} SYS_PTRACE"

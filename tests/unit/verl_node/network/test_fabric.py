@@ -36,6 +36,27 @@ def test_at_least_twelve_recorded_nodes_exist() -> None:
     assert len(TREES) >= 12
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_profiles_variables_need_a_plugin_in_the_image(tmp_path: Path, installed: bool) -> None:
+    tree = unpacked("roce_v1_and_v2", tmp_path)
+    if installed:
+        plugin = tree.root / "opt" / "ofi" / "libnccl-net.so"
+        plugin.parent.mkdir(parents=True)
+        plugin.touch()
+    variables = {"NCCL_NET": "AWS Libfabric", "FI_CXI_RX_MATCH_MODE": "software"}
+
+    node = fabric.discover(
+        tree.at, interfaces=tree.addresses, hcas=hcas.read(tree.root), root=tree.root,
+        libraries="/usr/lib64:/opt/ofi", plugin_variables=variables,
+    )  # fmt: skip
+
+    set_by_node = node.variables({"FI_CXI_RX_MATCH_MODE": "hybrid"})
+    assert set_by_node.get("NCCL_NET") == ("AWS Libfabric" if installed else None)
+    assert "FI_CXI_RX_MATCH_MODE" not in set_by_node  # the user's own
+    reason = "by the profile, for /opt/ofi/libnccl-net.so" if installed else "the image has no plugin"
+    assert any("NCCL_NET" in line and reason in line for line in node.lines({}))
+
+
 def test_variables_set_by_the_user_are_kept_and_shown(tmp_path: Path) -> None:
     given = {"NCCL_IB_HCA": "mlx5_3", "NCCL_SOCKET_IFNAME": ""}
     node = discovered(unpacked("roce_v1_and_v2", tmp_path))

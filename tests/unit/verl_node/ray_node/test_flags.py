@@ -131,18 +131,25 @@ def test_the_cluster_adds_its_address_and_the_variables_of_the_network_that_are_
 ) -> None:
     choices = (Choice("GLOO_SOCKET_IFNAME", "eth0", "why"), Choice("NCCL_IB_HCA", "=mlx5_0", "why"))
     monkeypatch.setattr(
-        environment.fabric, "discover_on_this_node", lambda address, environ: Fabric(choices, notes=(address,))
+        environment.fabric,
+        "discover_on_this_node",
+        lambda address, _, plugin_variables: Fabric(choices, notes=(address, plugin_variables["FI_X"])),
     )
     notes: list[str] = []
 
     found = environment.complete(
-        {"NCCL_IB_HCA": "=mlx5_7", "A": "b"}, gcs="10.0.0.1:32001", own_address="10.0.0.1", doctor="", note=notes.append
+        {"NCCL_IB_HCA": "=mlx5_7", "A": "b"},
+        gcs="10.0.0.1:32001",
+        own_address="10.0.0.1",
+        plugin_variables={"FI_X": "1"},
+        doctor="",
+        note=notes.append,
     )
 
     assert found == {
         "NCCL_IB_HCA": "=mlx5_7", "A": "b", "GLOO_SOCKET_IFNAME": "eth0", "RAY_ADDRESS": "10.0.0.1:32001",
     }  # fmt: skip
-    assert notes == ["fabric: GLOO_SOCKET_IFNAME eth0; 10.0.0.1"]
+    assert notes == ["fabric: GLOO_SOCKET_IFNAME eth0; 10.0.0.1; 1"]
 
 
 @pytest.mark.parametrize("silence_s", [8, 60, 600])

@@ -79,6 +79,7 @@ def test_a_token_is_read_from_its_file_and_an_empty_one_is_refused(tmp_path: Pat
         ("VERLJOB_STALL_S", "0", "VERLJOB_STALL_S is 0"),
         ("VERLJOB_HANG", "kill", "VERLJOB_HANG is 'kill'"),
         ("VERLJOB_TOKEN_FILE", "/nowhere/token", "cannot be read"),
+        ("VERLJOB_PLUGIN_VARIABLES", "LD_PRELOAD", "no variable of NCCL or libfabric"),
     ],
 )
 def test_an_invalid_setting_is_named(name: str, value: str, words: str) -> None:
@@ -105,6 +106,17 @@ def test_the_phases_of_node_sh_are_in_seconds() -> None:
 
     assert phases["image"] == 1.5
     assert 2.5 <= phases["container"] < 10
+
+
+def test_the_profiles_variables_for_a_plugin_are_separated_by_semicolons() -> None:
+    variables = "NCCL_NET=AWS Libfabric;NCCL_PROTO=^LL128;FI_X=a=b"
+
+    assert Settings.from_env({"VERLJOB_PLUGIN_VARIABLES": variables}).plugin_variables == {
+        "NCCL_NET": "AWS Libfabric",
+        "NCCL_PROTO": "^LL128",
+        "FI_X": "a=b",
+    }
+    assert Settings.from_env({}).plugin_variables == {}
 
 
 def test_without_node_sh_there_are_no_host_phases() -> None:
