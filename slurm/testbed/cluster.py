@@ -45,19 +45,24 @@ class Job:
         return self.state in ENDED
 
     @classmethod
-    def parse(cls, line: str) -> Job:
-        """Parse a line of ``scontrol --oneliner show job``.
+    def parse(cls, record: str) -> Job:
+        """Parse the output of ``scontrol show job``.
 
-        The job's name, its arguments and its comment may have words that look like fields: Slurm writes them before,
-        after and between the fields that are read here.
+        The job's name, its arguments and its comment may have words that look like fields: only those are read that
+        begin a line of Slurm's, or stand in one without words of the user.
         """
-        before, _, after = line.partition(" Command=")
-        fields = dict(re.findall(r"\s(JobState|ExitCode|NodeList)=(\S*)", before.partition(" UserId=")[2]))
-        code, signal = (int(part) for part in fields["ExitCode"].split(":"))
-        nodes = "" if fields["NodeList"] == "(null)" else fields["NodeList"]
-        outputs = re.findall(r"(?<=\sStdOut=)(.*?)(?=\s[A-Za-z/:_]+=|\s*$)", after)
-        number = before.partition(" ")[0].removeprefix("JobId=")
-        return cls(int(number), fields["JobState"], code, signal, nodes, outputs[-1] if outputs else "")
+        number, state, ending, nodes, output = (
+            found[1] if (found := re.search(f"^{field}$", record, re.MULTILINE)) else ""
+            for field in (
+                r"JobId=(\d+) .*",
+                r"   JobState=(\w+) .*",
+                r"   Requeue=.* ExitCode=(\d+:\d+)",
+                r"   NodeList=(\S*)",
+                r"   StdOut=(.*)",
+            )
+        )
+        code, signal = map(int, ending.split(":"))
+        return cls(int(number), state, code, signal, "" if nodes == "(null)" else nodes, output)
 
 
 class Cluster:
@@ -168,7 +173,7 @@ class Cluster:
 
     def job(self, job: int) -> Job:
         """Return a job as Slurm knows it; Slurm forgets an ended one after an hour (MinJobAge in slurm.conf)."""
-        return Job.parse(self._query(["scontrol", "--oneliner", "show", "job", str(job)]))
+        return Job.parse(self._query(["scontrol", "show", "job", str(job)]))
 
     def wait_job(self, job: int, *, timeout_s: float) -> Job:
         """Wait for the end of a job; raises JobUnfinished and leaves it running at the deadline."""
