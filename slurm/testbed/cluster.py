@@ -90,7 +90,10 @@ class Cluster:
     # --- start and stop -----------------------------------------------------------------------------------------
 
     def up(self, base: str, *, timeout_s: float = 120) -> None:
-        """Build the cluster's images on ``base``, a Debian 12, start it and wait until every node accepts jobs."""
+        """Build the cluster's images on ``base``, start it and wait until every node accepts jobs.
+
+        :param base: an image of Debian's release compose.debian(), as of debootstrap.
+        """
         compose.build_images(base)
         compose.make_volumes()
         compose.compose(self.name, compose.up_arguments(len(self.nodes)), nodes=len(self.nodes))
@@ -221,5 +224,5 @@ class Cluster:
 
 def exported_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that a job gets from this environment, as from a shell on the login node."""
-    ours = ("VERLJOB_DOCKER", "VERLJOB_TESTBED")
+    ours = ("VERLJOB_DOCKER", "VERLJOB_TESTBED", "VERLJOB_TESTBED_DEBIAN")
     return {name: value for name, value in environment.items() if name.startswith("VERLJOB_") and name not in ours}
