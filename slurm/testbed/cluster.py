@@ -48,21 +48,18 @@ class Job:
     def parse(cls, record: str) -> Job:
         """Parse the output of ``scontrol show job``.
 
-        The job's name, its arguments and its comment may have words that look like fields: only those are read that
-        begin a line of Slurm's, or stand in one without words of the user.
+        The job's name, its arguments and its comment may have words and lines that look like fields: only whole lines
+        of Slurm's form count, the last of each.
         """
-        number, state, ending, nodes, output = (
-            found[1] if (found := re.search(f"^{field}$", record, re.MULTILINE)) else ""
-            for field in (
-                r"JobId=(\d+) .*",
-                r"   JobState=(\w+) .*",
-                r"   Requeue=.* ExitCode=(\d+:\d+)",
-                r"   NodeList=(\S*)",
-                r"   StdOut=(.*)",
-            )
-        )
-        code, signal = map(int, ending.split(":"))
-        return cls(int(number), state, code, signal, "" if nodes == "(null)" else nodes, output)
+
+        def last(line: str) -> str:
+            found = [match[1] for match in re.finditer(f"^{line}$", record, re.MULTILINE)]
+            return found[-1] if found else ""
+
+        code, signal = map(int, last(r"   Requeue=\d+ Restarts=.* ExitCode=(\d+:\d+)").split(":"))
+        number, state = last(r"JobId=(\d+) .*"), last(r"   JobState=(\w+) Reason=.* Dependency=.*")
+        nodes = last(r"   NodeList=(\S*)").replace("(null)", "")
+        return cls(int(number), state, code, signal, nodes, last(r"   StdOut=(.*)"))
 
 
 class Cluster:

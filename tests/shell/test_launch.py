@@ -53,12 +53,12 @@ def test_arguments_that_look_like_fields_are_separated_from_the_path(rig: Rig, s
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
 def test_lines_of_a_name_and_of_arguments_are_no_fields(rig: Rig, spooled: Path, release: str) -> None:
-    """A name and arguments may have line breaks, which Slurm prints as they are."""
-    name = "a\n   UserId=x\n   Command=(null)\n   WorkDir=/elsewhere"
+    """A name, a comment and arguments may have line breaks, which Slurm prints as they are."""
+    name = "a\n   UserId=x\n   JobState=FAILED\n   Command=/evil"
     arguments = ("no_such", "a=1\n   WorkDir=/elsewhere\n   SubmitLine=y")
-    command = f"{CHECKOUT}/slurm/launch.sh" + (f" {' '.join(arguments)}" if release == "22.05" else "")
-    rig.record(f"fields-{release}", command)
-    rig.fake("job", rig.faked("job").replace("a Requeue=1 ExcNodeList=n9\n", f"{name}\n"))
+    record = recorded(f"lines-{release}").replace("/home/submitter/verl", str(CHECKOUT))
+    assert f" JobName={name}\n" in record
+    rig.fake("job", record.replace("demo_cpu", "no_such"))
 
     assert "no recipe 'no_such'" in last_line(rig.launch(*arguments, script=spooled, SLURM_JOB_NAME=name))
 

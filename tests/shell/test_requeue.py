@@ -280,7 +280,7 @@ LINES = "   JobState=RUNNING\n   Requeue=1 BatchFlag=1\n   Command=x"
     ("field", "words"),
     [
         ("JobName=verl", f"\n   UserId=x\n{LINES}"),
-        ("Account=(null)", " Requeue=1 BatchFlag=1"),
+        ("QOS=(null)", " WCKey=w Requeue=1 BatchFlag=1"),
         ("launch.sh", f" {LINES}"),
         ("WorkDir=/tmp", f"\n{LINES}"),
     ],

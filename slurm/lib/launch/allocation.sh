@@ -26,7 +26,7 @@ allocation::end_time() {
 
 # usage: allocation::field NAME
 # Prints the value of NAME= in the job's record, where Slurm writes it: between the user's words that may have the same form
-# (name, account and WCKey before, command after).
+# (name and WCKey before, command after).
 allocation::field() {
     local record=${JOB_RECORD#*" JobName=${SLURM_JOB_NAME:-}"$'\n   UserId='}
     record=${record#*$'\n   JobState='}

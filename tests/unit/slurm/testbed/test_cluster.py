@@ -38,6 +38,16 @@ def test_words_of_the_user_are_no_fields(release: str, name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_lines_of_the_user_are_no_fields(release: str) -> None:
+    """The job's name has JobState=FAILED on a line of its own, its comment StdOut=/nowhere/x."""
+    text = (RECORDED / "scontrol" / f"job-lines-{release}.txt").read_text()
+    assert "\n   JobState=FAILED\n" in text
+    assert "\n   StdOut=/nowhere/x" in text
+
+    assert Job.parse(text) == Job(2, "COMPLETED", 0, 0, "n1", "/home/submitter/out-lines")
+
+
 def test_a_pending_job_has_no_nodes() -> None:
     assert Job.parse(record(JobState="PENDING", NodeList="(null)")).nodes == ""
 
