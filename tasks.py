@@ -59,7 +59,7 @@ def demo(_: Context) -> None:
     tags = catalog.names(variant)
     echo(f"build      {tags[0]}")
     build(BuildRequest(variant, tags), Site.read())
-    code = rehearsal.run(tags[0], testbed_base(), paths.DEMO, print_line=echo)
+    code = rehearsal.run(tags[0], testbed_base(testbed.debian()), paths.DEMO, print_line=echo)
     raise Exit(code=code)
 
 
@@ -226,12 +226,14 @@ def push_image(
         echo(f"wrote {path}")
 
 
-@task(name="up", help={"nodes": "compute nodes, 1 to 8"})
-def cluster_up(_: Context, nodes: int = 2) -> None:
+@task(name="up", help={"nodes": "compute nodes, 1 to 8", "debian": "bookworm, trixie or sid"})
+def cluster_up(_: Context, nodes: int = 2, debian: str = "") -> None:
     """Start a rehearsal cluster: a login node, a registry, and compute nodes with their own engines."""
-    cluster = testbed.Cluster(nodes)
-    cluster.up(testbed_base())
-    echo(f"The rehearsal cluster {cluster.name!r} accepts jobs on {', '.join(cluster.nodes)}.")
+    if debian:
+        os.environ["VERLJOB_TESTBED_DEBIAN"] = debian
+    cluster, release = testbed.Cluster(nodes), testbed.debian()
+    cluster.up(testbed_base(release))
+    echo(f"The rehearsal cluster {cluster.name!r}, Debian {release}, accepts jobs on {', '.join(cluster.nodes)}.")
 
 
 def with_error_message(body: Callable[..., None]) -> Callable[..., None]:

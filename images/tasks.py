@@ -156,10 +156,13 @@ def release_images(
     print("\n".join(publish.write_text(release, images, left_out)), flush=True)
 
 
-def testbed_base() -> str:
-    """Return the rehearsal cluster's Debian image; sets VERLJOB_DOCKER, so that all parts use one docker client."""
+def testbed_base(debian: str) -> str:
+    """Return the image of the rehearsal cluster's release of Debian.
+
+    Sets VERLJOB_DOCKER, so that all parts use one docker client.
+    """
     os.environ["VERLJOB_DOCKER"] = client.choose().client
-    return base_image.ensure()
+    return base_image.ensure(*base_image.debian(debian))
 
 
 namespace = Collection(

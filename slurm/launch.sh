@@ -33,27 +33,36 @@ _has_same_version() {
     return 1
 }
 
+# usage: _recorded_command ARGUMENT...
+# Prints the script's path of `Command=` in the job's record: followed by the arguments, unquoted, in Slurm 22.05 and without
+# them in 24.11. The next line is WorkDir, in 26.05 SubmitLine. The name, which comes before, may look like all of them.
+_recorded_command() {
+    local command=${JOB_RECORD#*" JobName=${SLURM_JOB_NAME:-}"$'\n   UserId='}
+    [[ $command == *$'\n   Command='* ]] || return 0
+    command=${command#*$'\n   Command='}
+    (($# == 0)) || command=${command%%" $*"$'\n   '*}
+    command=${command%%$'\n   SubmitLine='*}
+    printf '%s\n' "${command%%$'\n   WorkDir='*}"
+}
+
 # usage: _script_folders ARGUMENT...
-# Prints the possible folders of this script. Slurm runs a copy; the original is `Command=` of the job's record: with the
-# arguments, unquoted, in Slurm 22.05 and without in 24.11, relative under --chdir, and (null) for `sbatch < launch.sh`. The
-# next line is WorkDir, in 26.05 SubmitLine.
+# Prints the possible folders of this script. Slurm runs a copy; the path of the original is relative under --chdir, and
+# (null) for `sbatch < launch.sh`.
 _script_folders() {
     local command script
     for script in "${BASH_SOURCE[0]}" "$(readlink -f -- "${BASH_SOURCE[0]}")"; do
         (cd -- "$(dirname -- "$script")" && pwd)
     done
-    [[ $JOB_RECORD == *$'\n   Command='* && $JOB_RECORD != *$'\n   Command=(null)'* ]] || return 0
-    command=${JOB_RECORD#*$'\n'   Command=}
-    command=${command%%$'\n'   SubmitLine=*}
-    command=${command%%$'\n'   WorkDir=*}
-    (($# == 0)) || command=${command%" $*"}
+    command=$(_recorded_command "$@")
+    [[ -n $command && $command != '(null)' ]] || return 0
     [[ $command == /* ]] || command=$SLURM_SUBMIT_DIR/$command
     dirname -- "$command" "$(readlink -f -- "$command" || printf '%s' "$command")"
 }
 
+# usage: _submit_folders ARGUMENT...
 # Prints the possible folders for `sbatch < launch.sh`: of the submit folder, which other accounts may be able to write.
 _submit_folders() {
-    [[ $JOB_RECORD != *$'\n   Command=(null)'* ]] || printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR"
+    [[ $(_recorded_command "$@") != '(null)' ]] || printf '%s\n' "$SLURM_SUBMIT_DIR/slurm" "$SLURM_SUBMIT_DIR"
 }
 
 # usage: _require_own FOLDER
@@ -89,10 +98,10 @@ _find_home() {
             _has_same_version "$folder" || continue
             _require_own "$folder"
             VERLJOB_HOME=$(cd -- "$folder/.." && pwd) && export VERLJOB_HOME && return 0
-        done < <(_submit_folders)
+        done < <(_submit_folders "$@")
     fi
     printf 'verdict: 64 (launch on %s): no slurm/node.sh of version %s in %s — export VERLJOB_HOME=%s\n' "$HOST" "$LAUNCH_VERSION" \
-        "${VERLJOB_HOME:-$({ _script_folders "$@"; _submit_folders; } | uniq | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
+        "${VERLJOB_HOME:-$({ _script_folders "$@"; _submit_folders "$@"; } | uniq | paste -s -d,)}" 'the checkout, by a path that every node sees, before sbatch'
     exit 64
 }
 

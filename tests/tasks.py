@@ -15,6 +15,7 @@ from images.builds.site import Site
 from images.catalog.catalog import Catalog
 from images.host import paths
 from images.tasks import testbed_base
+from slurm import testbed
 
 # Suites of one pytest run, and its flags. The first two runs share the machine: image tests need the cores, the others
 # mostly wait. In the order of file names verl.cpu is built first, beside tests that do not need it.
@@ -59,7 +60,7 @@ def chaos(
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
     build(BuildRequest(variant, tags), Site.read())
-    image, base = tags[0], testbed_base()
+    image, base = tags[0], testbed_base(testbed.debian())
     if hours:
         failed = soak.run(image, base, hours=hours, only=only, runtime=runtime, seed=seed, log_line=print_line)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import docker
+import yaml
 
 from slurm.testbed import compose
 from slurm.testbed.hosts import Host
@@ -27,8 +28,7 @@ class Container(Host):
             [str(nodes)],
             detach=True,
             hostname="login",
-            cap_add=["ALL"],
-            cap_drop=["SYS_RESOURCE"],
+            cap_add=yaml.safe_load(compose.COMPOSE_FILE.read_text())["x-node"]["cap_add"],
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
             shm_size="2g",
         )

@@ -15,13 +15,19 @@ from images.errors import BaseUnreachable, CommandFailed, ImageError
 from images.host.locking import exclusive
 from images.host.process import run
 
-DEBIAN = "docker.io/library/debian:bookworm-slim"
-MADE = "verljob-base:bookworm"
 DEBIAN_MIRROR = "http://deb.debian.org/debian"
 UBUNTU_MIRROR = "http://archive.ubuntu.com/ubuntu"
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 UBUNTU_KEYRING = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 PULL_TIMEOUT_S = 1800.0
+
+
+def debian(suite: str) -> tuple[str, str]:
+    """Return Debian's reference of a release, and the name under which debootstrap makes it."""
+    return f"docker.io/library/debian:{suite}-slim", f"verljob-base:{suite}"
+
+
+DEBIAN, MADE = debian("bookworm")
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,9 @@ class Distribution:
     sources: Sequence[str] = ()  # suites and components in the base's sources.list, if debootstrap's are not enough
 
 
+_DEBIAN = Distribution(DEBIAN_MIRROR, DEBIAN_KEYRING, "debian-archive-keyring", "/usr/share/debootstrap/scripts/sid")
+
+
 def _ubuntu(suite: str) -> Distribution:
     sources = [f"{each} main universe" for each in (suite, f"{suite}-updates")]
     script = "/usr/share/debootstrap/scripts/gutsy"  # of all suites of Ubuntu
@@ -42,7 +51,7 @@ def _ubuntu(suite: str) -> Distribution:
 
 
 SUITES = {
-    "bookworm": Distribution(DEBIAN_MIRROR, DEBIAN_KEYRING, "debian-archive-keyring"),
+    **dict.fromkeys(("bookworm", "trixie", "sid"), _DEBIAN),
     **{suite: _ubuntu(suite) for suite in ("focal", "jammy", "noble")},
 }
 

@@ -28,8 +28,7 @@ def explain(target: str, *, folder: Path, as_json: bool = False, failed: bool = 
     """
     path = Path(target)
     if target.isdigit() and not path.exists():
-        job = _query("scontrol", "show", "job", target)
-        path, failed = _find(target, folder, job), failed or _has_failed(target, job)
+        path, failed = _find(target, folder), failed or _has_failed(target)
     flags = [*(["--failed"] if failed else []), *(["--json"] if as_json else [])]
     argv = [sys.executable, "-m", "verl_node.explain", str(path), *flags]
     environ = {**os.environ, "PYTHONPATH": str(ENTRYPOINTS)}
@@ -41,9 +40,9 @@ def explain(target: str, *, folder: Path, as_json: bool = False, failed: bool = 
     return done.stdout.rstrip("\n")
 
 
-def _find(number: str, folder: Path, job: str) -> Path:
-    """Return the run directory of a job's newest attempt, else its output; ``job`` is its record of scontrol."""
-    for candidate in _folders(folder, job):
+def _find(number: str, folder: Path) -> Path:
+    """Return the run directory of a job's newest attempt, else its output."""
+    for candidate in _folders(folder, number):
         for output in sorted(path for path in candidate.glob("slurm-*.out") if path.stem.rpartition("-")[2] == number):
             with output.open(encoding="utf-8", errors="replace") as file:
                 named = _RUN_FOLDER.findall(file.read(_HEAD_BYTES))
@@ -57,21 +56,30 @@ def _find(number: str, folder: Path, job: str) -> Path:
     )
 
 
-def _folders(folder: Path, job: str) -> Iterator[Path]:
+def _folders(folder: Path, number: str) -> Iterator[Path]:
+    """Yield the folders that may have a job's files: the current one, then those where Slurm ran and wrote it.
+
+    Not read from `scontrol show job`, where a job's name, arguments and comment may look like other fields.
+    """
     yield folder
-    for name in ("WorkDir", "StdOut"):
-        found = re.search(rf"^ +{name}=(.+)$", job, re.MULTILINE)
-        if found:
-            yield Path(found[1]) if name == "WorkDir" else Path(found[1]).parent
+    work_dir = _squeue(number, "--format=%Z")
+    if work_dir:
+        yield Path(work_dir)
+        yield Path(work_dir, _squeue(number, "--Format=STDOUT:4096")).parent
 
 
-def _has_failed(number: str, job: str) -> bool:
+def _has_failed(number: str) -> bool:
     """Return whether Slurm calls a job failed: slurmctld, or the accounting if slurmctld has forgotten the job."""
-    state = re.search(r"^ +JobState=(\w+)", job, re.MULTILINE)
+    state = _squeue(number, "--format=%T")
     if state:
-        return state[1] in FAILED
+        return state in FAILED
     argv = ("sacct", "--noheader", "--allocations", f"--jobs={number}", "--format=State")
     return _query(*argv).strip().startswith(FAILED)
+
+
+def _squeue(number: str, field: str) -> str:
+    """Return one field of a job, the first one of an array; empty if slurmctld does not know the job."""
+    return _query("squeue", "--noheader", "--states=all", f"--jobs={number}", field).partition("\n")[0].rstrip()
 
 
 def _query(*argv: str) -> str:

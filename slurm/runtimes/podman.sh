@@ -147,7 +147,8 @@ podman::_remove_mount_points() {
 }
 
 # usage: podman::_with_tmpdir COMMAND…
-# Runs COMMAND with a temporary TMPDIR, in which a killed podman leaves layers.
+# Runs COMMAND with a temporary TMPDIR, in which a killed podman leaves layers. Without a XDG_RUNTIME_DIR podman 5 would make
+# one there, and a second pause process.
 podman::_with_tmpdir() {
     local code=0
     podman::_remove_stale_tmpdirs "${TMPDIR:-/var/tmp}"
@@ -155,7 +156,7 @@ podman::_with_tmpdir() {
         RUNTIME_ERROR="$PODMAN_TMPDIR: podman unpacks there, set TMPDIR to a folder of this node with room for the image"
         return 1
     }
-    TMPDIR=$PODMAN_TMPDIR "$@" || code=$?
+    TMPDIR=$PODMAN_TMPDIR XDG_RUNTIME_DIR=${PODMAN_PAUSE%/libpod/tmp/pause.pid} "$@" || code=$?
     podman::_remove_tmpdir
     return "$code"
 }

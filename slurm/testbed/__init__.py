@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from slurm.testbed.cluster import MAX_NODES, Cluster, Job, exported_settings
+from slurm.testbed.compose import debian
 
-__all__ = ["MAX_NODES", "Cluster", "Job", "exported_settings"]
+__all__ = ["MAX_NODES", "Cluster", "Job", "debian", "exported_settings"]

@@ -45,19 +45,21 @@ class Job:
         return self.state in ENDED
 
     @classmethod
-    def parse(cls, line: str) -> Job:
-        """Parse a line of ``scontrol --oneliner show job``.
+    def parse(cls, record: str) -> Job:
+        """Parse the output of ``scontrol show job``.
 
-        The job's name, its arguments and its comment may have words that look like fields: Slurm writes them before,
-        after and between the fields that are read here.
+        The job's name, its arguments and its comment may have words and lines that look like fields: only whole lines
+        of Slurm's form count, the last of each.
         """
-        before, _, after = line.partition(" Command=")
-        fields = dict(re.findall(r"\s(JobState|ExitCode|NodeList)=(\S*)", before.partition(" UserId=")[2]))
-        code, signal = (int(part) for part in fields["ExitCode"].split(":"))
-        nodes = "" if fields["NodeList"] == "(null)" else fields["NodeList"]
-        outputs = re.findall(r"(?<=\sStdOut=)(.*?)(?=\s[A-Za-z/:_]+=|\s*$)", after)
-        number = before.partition(" ")[0].removeprefix("JobId=")
-        return cls(int(number), fields["JobState"], code, signal, nodes, outputs[-1] if outputs else "")
+
+        def last(line: str) -> str:
+            found = [match[1] for match in re.finditer(f"^{line}$", record, re.MULTILINE)]
+            return found[-1] if found else ""
+
+        code, signal = map(int, last(r"   Requeue=\d+ Restarts=.* ExitCode=(\d+:\d+)").split(":"))
+        number, state = last(r"JobId=(\d+) .*"), last(r"   JobState=(\w+) Reason=.* Dependency=.*")
+        nodes = last(r"   NodeList=(\S*)").replace("(null)", "")
+        return cls(int(number), state, code, signal, nodes, last(r"   StdOut=(.*)"))
 
 
 class Cluster:
@@ -85,7 +87,10 @@ class Cluster:
     # --- start and stop -----------------------------------------------------------------------------------------
 
     def up(self, base: str, *, timeout_s: float = 120) -> None:
-        """Build the cluster's images on ``base``, a Debian 12, start it and wait until every node accepts jobs."""
+        """Build the cluster's images on ``base``, start it and wait until every node accepts jobs.
+
+        :param base: an image of Debian's release compose.debian(), as of debootstrap.
+        """
         compose.build_images(base)
         compose.make_volumes()
         compose.compose(self.name, compose.up_arguments(len(self.nodes)), nodes=len(self.nodes))
@@ -168,7 +173,7 @@ class Cluster:
 
     def job(self, job: int) -> Job:
         """Return a job as Slurm knows it; Slurm forgets an ended one after an hour (MinJobAge in slurm.conf)."""
-        return Job.parse(self._query(["scontrol", "--oneliner", "show", "job", str(job)]))
+        return Job.parse(self._query(["scontrol", "show", "job", str(job)]))
 
     def wait_job(self, job: int, *, timeout_s: float) -> Job:
         """Wait for the end of a job; raises JobUnfinished and leaves it running at the deadline."""
@@ -216,5 +221,5 @@ class Cluster:
 
 def exported_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that a job gets from this environment, as from a shell on the login node."""
-    ours = ("VERLJOB_DOCKER", "VERLJOB_TESTBED")
+    ours = ("VERLJOB_DOCKER", "VERLJOB_TESTBED", "VERLJOB_TESTBED_DEBIAN")
     return {name: value for name, value in environment.items() if name.startswith("VERLJOB_") and name not in ours}

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from slurm.errors import CommandFailed, EngineMissing
+from slurm.errors import CommandFailed, EngineMissing, SlurmError
 
 FOLDER = Path(__file__).parent
 COMPOSE_FILE = FOLDER / "compose.yaml"
-IMAGES = "verljob-testbed"
+DEBIANS = ("bookworm", "trixie", "sid")
+"""Releases of Debian: with Slurm 22.05, 24.11 and 26.05, Docker 20.10, 26 and 28, podman 4.3, 5.4 and 5.8."""
 REGISTRY_VOLUME = "verljob-registry"
 CLIENT_TIMEOUT_S = 600
 MEMINFO = Path("/proc/meminfo")
@@ -24,6 +25,20 @@ KINDS = ("login", "node", "registry")
 PRUNE_RUNS = "a prune operation is already running"
 """Docker's refusal (seen with 20.10)."""
 _POLL_S = 0.25
+
+
+def debian() -> str:
+    """Return the cluster's release of Debian: ``VERLJOB_TESTBED_DEBIAN``, else bookworm. Raises SlurmError."""
+    name = os.environ.get("VERLJOB_TESTBED_DEBIAN") or DEBIANS[0]
+    if name not in DEBIANS:
+        raise SlurmError(f"There is no rehearsal cluster of Debian {name!r}; there are: {', '.join(DEBIANS)}.")
+    return name
+
+
+def images(release: str | None = None) -> str:
+    """Return the beginning of the images' names, of this release of Debian or of the cluster's."""
+    release = release or debian()
+    return "verljob-testbed" if release == DEBIANS[0] else f"verljob-testbed-{release}"
 
 
 def docker_command() -> str:
@@ -55,7 +70,7 @@ def environment(nodes: int) -> dict[str, str]:
     return {
         "VERLJOB_TESTBED_NODES": str(nodes),
         "VERLJOB_TESTBED_STORE_GIB": str(store_gib(nodes, available_gib())),
-        "VERLJOB_TESTBED_IMAGES": IMAGES,
+        "VERLJOB_TESTBED_IMAGES": images(),
         "COMPOSE_HTTP_TIMEOUT": str(CLIENT_TIMEOUT_S),
     }
 
@@ -97,9 +112,9 @@ def compose(project: str, arguments: Sequence[str], *, nodes: int) -> str:
 
 
 def build_images(base: str) -> None:
-    """Build the three kinds of container on ``base``, a reference of a Debian 12 that the engine has or can pull."""
+    """Build the three kinds of container on ``base``, a reference of debian() that the engine has or can pull."""
     for kind in KINDS:
-        argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{IMAGES}-{kind}"]
+        argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{images()}-{kind}"]
         run([*argv, "--build-arg", f"BASE={base}", str(FOLDER)], {"DOCKER_BUILDKIT": "1"})
     _prune_images()
 
@@ -131,10 +146,11 @@ def make_volumes() -> None:
 
 
 def remove_caches() -> None:
-    """Remove the images and the registry's volume, which make the next start quick."""
+    """Remove the images of every release and the registry's volume, which make the next start quick."""
     run([docker_command(), "volume", "rm", "--force", REGISTRY_VOLUME], {})
-    for kind in KINDS:
-        run([docker_command(), "image", "rm", "--force", f"{IMAGES}-{kind}"], {})
+    for release in DEBIANS:
+        names = [f"{images(release)}-{kind}" for kind in KINDS]
+        run([docker_command(), "image", "rm", "--force", *names], {})
 
 
 def run(argv: Sequence[str], extra: Mapping[str, str]) -> str:

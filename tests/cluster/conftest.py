@@ -41,7 +41,7 @@ def docker_compose_project_name() -> str:
 @pytest.fixture(scope="session")
 def docker_setup(docker_client: str) -> Iterator[list[str]]:
     """Remove the cluster of an earlier run and start; without --wait, which docker-compose 1.29 does not have."""
-    compose.build_images(base_image.ensure())
+    compose.build_images(base_image.ensure(*base_image.debian(compose.debian())))
     compose.make_volumes()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in compose.environment(NODES).items():

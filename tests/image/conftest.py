@@ -48,10 +48,11 @@ def daemon() -> Iterator[DockerClient]:
 @pytest.fixture(scope="session")
 def registry(docker_client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a registry; not of `docker_services`, which a run has once and the rehearsal cluster uses."""
-    compose.build_images(debian.ensure())
+    compose.build_images(debian.ensure(*debian.debian(compose.debian())))
     path = tmp_path_factory.mktemp("registry") / "compose.yaml"
     path.write_text(
-        f'version: "3"\nservices:\n  registry:\n    image: {compose.IMAGES}-registry\n    ports: ["127.0.0.1::5000"]\n'
+        'version: "3"\nservices:\n  registry:\n    ports: ["127.0.0.1::5000"]\n'
+        f"    image: {compose.images()}-registry\n"
     )
     command = shlex.join(compose.compose_command())
     # Without --wait, which docker-compose 1.29 does not have.

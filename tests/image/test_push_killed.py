@@ -33,7 +33,7 @@ NAME = "verljob-test-killed"
 @pytest.fixture(scope="module")
 def registries(daemon: DockerClient, registry: str) -> Iterator[list[Container]]:
     """Two empty registries."""
-    image = f"{compose.IMAGES}-registry"
+    image = f"{compose.images()}-registry"
     ports: dict[str, int | list[int] | tuple[str, int] | None] = {"5000/tcp": ("127.0.0.1", 0)}
     two = [daemon.containers.run(image, detach=True, ports=ports) for _ in range(2)]
     try:

@@ -51,6 +51,18 @@ def test_arguments_that_look_like_fields_are_separated_from_the_path(rig: Rig, s
     assert "no recipe 'no_such'" in last_line(rig.launch(*arguments, script=spooled))
 
 
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_lines_of_a_name_and_of_arguments_are_no_fields(rig: Rig, spooled: Path, release: str) -> None:
+    """A name, a comment and arguments may have line breaks, which Slurm prints as they are."""
+    name = "a\n   UserId=x\n   JobState=FAILED\n   Command=/evil"
+    arguments = ("no_such", "a=1\n   WorkDir=/elsewhere\n   SubmitLine=y")
+    record = recorded(f"lines-{release}").replace("/home/submitter/verl", str(CHECKOUT))
+    assert f" JobName={name}\n" in record
+    rig.fake("job", record.replace("demo_cpu", "no_such"))
+
+    assert "no recipe 'no_such'" in last_line(rig.launch(*arguments, script=spooled, SLURM_JOB_NAME=name))
+
+
 def test_unquoted_arguments_are_separated_from_the_path(rig: Rig, spooled: Path, elsewhere: Path) -> None:
     rig.record("space", f"{elsewhere}/slurm/launch.sh no_such a.b=x y")
 

@@ -157,3 +157,12 @@ def test_a_stopped_pull_and_an_older_one_leave_nothing(rig: Rig) -> None:
     assert node.returncode == 143
     assert rig.faked("pulls").startswith(f"{scratch}/verljob-pull.")
     assert list(scratch.iterdir()) == [young]
+
+
+def test_a_pull_uses_the_runtime_folder_of_the_other_commands(rig: Rig) -> None:
+    """Otherwise podman 5 makes one in the temporary TMPDIR, and leaves a pause process that holds it."""
+    rig.fake("pull", 'echo "$XDG_RUNTIME_DIR" > "$FAKE/runtime"; exec docker pull')
+
+    rig.node(VERLJOB_RUNTIME="podman", VERLJOB_IMAGE="registry:5000/verl.cpu:1")
+
+    assert rig.faked("runtime") == f"{rig.root}/fake/run\n"

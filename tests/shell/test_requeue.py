@@ -273,6 +273,29 @@ def test_words_of_the_jobs_name_and_arguments_are_no_fields(rig: Rig, release: s
     assert not requeued(rig)
 
 
+LINES = "   JobState=RUNNING\n   Requeue=1 BatchFlag=1\n   Command=x"
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("JobName=verl", f"\n   UserId=x\n{LINES}"),
+        ("QOS=(null)", " WCKey=w Requeue=1 BatchFlag=1"),
+        ("launch.sh", f" {LINES}"),
+        ("WorkDir=/tmp", f"\n{LINES}"),
+    ],
+)
+def test_words_of_the_user_do_not_requeue_a_job(rig: Rig, field: str, words: str) -> None:
+    rig.fake("step", leaves(LOST))
+    record = rig.faked("job")
+    assert record.count(field) == 1
+    rig.fake("job", record.replace(field, field + words))
+    name = f"verl{words}" if field == "JobName=verl" else "verl"
+
+    assert verdict(rig.launch("demo_cpu", SLURM_JOB_NAME=name)).startswith("verdict: 76")
+    assert not requeued(rig)
+
+
 def test_every_node_with_failed_checks_is_excluded(requeuing: Rig) -> None:
     report = '{\n "bad": ["n2", "n3"],\n "exclude": "--exclude=n2,n3"\n}'
     requeuing.fake("step", f"printf '%s' '{report}' > \"$VERLJOB_RUN_DIR/checks.json\"\n" + leaves(UNFIT))

@@ -25,10 +25,11 @@ allocation::end_time() {
 }
 
 # usage: allocation::field NAME
-# Prints the value of NAME= in the job's record, where Slurm writes it: after the job's name and before its command, which may
-# have words of the same form.
+# Prints the value of NAME= in the job's record, where Slurm writes it: between the user's words that may have the same form
+# (name and WCKey before, command after).
 allocation::field() {
-    local record=${JOB_RECORD#*$'\n   UserId='}
+    local record=${JOB_RECORD#*" JobName=${SLURM_JOB_NAME:-}"$'\n   UserId='}
+    record=${record#*$'\n   JobState='}
     record=${record%%$'\n   Command='*}
     [[ $record =~ [[:space:]]$1=([^[:space:]]*) ]] || return 0
     printf '%s\n' "${BASH_REMATCH[1]}"

@@ -62,18 +62,22 @@ def test_a_present_debian_is_used_without_querying_a_registry(engine: Engine, mo
     assert not Path(engine.client).with_name("argv").exists()
 
 
+@pytest.mark.parametrize("suite", ["bookworm", "trixie", "sid"])
 def test_debootstrap_makes_debian_if_no_registry_answers(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    suite: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(base_image, "present", lambda _: False)
     fake_debootstrap(tmp_path, monkeypatch)
-    set_keyring(monkeypatch, "bookworm", tmp_path / "keys.gpg")
+    set_keyring(monkeypatch, suite, tmp_path / "keys.gpg")
 
-    assert base_image.ensure(mirror="http://mirror/debian", engine=engine) == base_image.MADE
+    made = base_image.ensure(*base_image.debian(suite), mirror="http://mirror/debian", engine=engine)
+    assert made == f"verljob-base:{suite}"
     assert "./etc/debian_version" in (tmp_path / "imported").read_text().split()
-    assert (tmp_path / "args").read_text().split()[-1] == "http://mirror/debian"
     args = (tmp_path / "args").read_text()
-    assert args.startswith(f"--force-check-gpg --keyring={tmp_path}/keys.gpg --variant=minbase bookworm ")
+    assert args.startswith(f"--force-check-gpg --keyring={tmp_path}/keys.gpg --variant=minbase {suite} ")
+    assert args.split()[-2:] == ["http://mirror/debian", "/usr/share/debootstrap/scripts/sid"]
+    pulled = Path(engine.client).with_name("argv").read_text().splitlines()[0]
+    assert pulled == f"pull --quiet docker.io/library/debian:{suite}-slim"
 
 
 def test_debootstrap_makes_ubuntu_with_its_keys_and_its_updates(

@@ -80,6 +80,14 @@ class FakeSlurm:
         path.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
         path.chmod(0o755)
 
+    def knows(self, number: int, **fields: str) -> None:
+        """Let squeue print the ``fields`` of one job by their specifiers: T, Z, STDOUT."""
+        lines = ["#!/bin/sh", f'[ "$1 $2 $3" = "--noheader --states=all --jobs={number}" ] || exit 1', "case $4 in"]
+        lines += [f"--format=%{field} | --Format={field}:*) echo '{value}' ;;" for field, value in fields.items()]
+        path = self.folder / "squeue"
+        path.write_text("\n".join([*lines, "esac", ""]))
+        path.chmod(0o755)
+
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
@@ -88,29 +96,39 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 
 def test_slurm_provides_the_folder_of_a_job(tmp_path: Path, slurm: FakeSlurm) -> None:
-    run_dir(tmp_path / "work" / "verljob" / "9" / "attempt-1")
-    slurm.answers("scontrol", "JobId=9 JobName=verl", f"   WorkDir={tmp_path}/work")
+    run_dir(tmp_path / "my work" / "verljob" / "9" / "attempt-1")
+    slurm.knows(9, Z=f"{tmp_path}/my work", STDOUT=f"{tmp_path}/out/%x   ")
 
     assert "first failure data: " in explain.explain("9", folder=tmp_path)
+
+
+@pytest.mark.parametrize("output", ["{}/logs/slurm-%x-%j.out    ", "../logs/slurm-%x-%j.out"])
+def test_slurm_provides_the_folder_of_a_jobs_output(tmp_path: Path, slurm: FakeSlurm, output: str) -> None:
+    for name in ("work", "logs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "logs/slurm-verl-9.out").write_text(FAILURE)
+    slurm.knows(9, Z=f"{tmp_path}/work", STDOUT=output.format(tmp_path))
+
+    assert "slurm-verl-9.out:1" in explain.explain("9", folder=tmp_path)
 
 
 QUIET = "training begins\nthe widget could not be opened\n"
 
 
 @pytest.mark.parametrize(
-    ("scontrol", "sacct", "failure"),
+    ("squeue", "sacct", "failure"),
     [
-        ("   JobState=FAILED Reason=NonZeroExitCode", "", "unknown: "),
-        ("   JobState=COMPLETED Reason=None", "FAILED", "none: "),
-        ("   JobState=CANCELLED Reason=None", "", "none: "),
-        ("slurm_load_jobs error: Invalid job id specified", "TIMEOUT", "unknown: "),
+        ("FAILED", "", "unknown: "),
+        ("COMPLETED", "FAILED", "none: "),
+        ("CANCELLED", "", "none: "),
+        ("", "TIMEOUT", "unknown: "),
         ("", "", "none: "),
     ],
 )
 def test_a_job_that_failed_for_slurm_has_a_failure(
-    tmp_path: Path, slurm: FakeSlurm, scontrol: str, sacct: str, failure: str
+    tmp_path: Path, slurm: FakeSlurm, squeue: str, sacct: str, failure: str
 ) -> None:
-    slurm.answers("scontrol", scontrol)
+    slurm.knows(12, T=squeue)
     slurm.answers("sacct", sacct)
     (tmp_path / "slurm-verl-12.out").write_text(QUIET)
 

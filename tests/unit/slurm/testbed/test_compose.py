@@ -103,13 +103,58 @@ def test_available_memory_is_read_from_meminfo(tmp_path: Path, monkeypatch: pyte
     assert (without_meminfo, compose.available_gib()) == (0.0, 20.0)
 
 
-def test_no_node_is_privileged() -> None:
-    described = yaml.safe_load(compose.COMPOSE_FILE.read_text())["services"]
+def test_a_node_has_named_capabilities_but_none_that_a_machine_may_lack() -> None:
+    """ALL has SYS_RESOURCE in Docker 20.10, and 26 refuses to drop it where the machine lacks it."""
+    services = yaml.safe_load(compose.COMPOSE_FILE.read_text())["services"]
 
-    assert not any(service.get("privileged") for service in described.values())
+    assert not any({"privileged", "cap_drop"} & set(service) for service in services.values())
+    added = {frozenset(service["cap_add"]) for name, service in services.items() if name.startswith("n")}
+    (names,) = added
+    assert "SYS_ADMIN" in names
+    assert not {"ALL", "SYS_RESOURCE"} & names
+
+
+@pytest.mark.parametrize(
+    ("debian", "images"),
+    [("", "verljob-testbed"), ("bookworm", "verljob-testbed"), ("sid", "verljob-testbed-sid")],
+)
+def test_each_release_of_debian_has_its_own_images(debian: str, images: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERLJOB_TESTBED_DEBIAN", debian)
+
+    assert compose.environment(2)["VERLJOB_TESTBED_IMAGES"] == images
+
+
+def test_images_of_the_given_release_are_built(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERLJOB_TESTBED_DEBIAN", "trixie")
+    fake(path, "docker", f'echo "$*" >> {path}/calls')
+
+    compose.build_images("verljob-base:trixie")
+
+    calls = (path / "calls").read_text().splitlines()
+    assert [call.partition("--tag ")[2].split()[0] for call in calls if call.startswith("build ")] == [
+        f"verljob-testbed-trixie-{kind}" for kind in ("login", "node", "registry")
+    ]
+
+
+def test_caches_of_all_releases_are_removed(path: Path) -> None:
+    fake(path, "docker", f'echo "$*" >> {path}/calls')
+
+    compose.remove_caches()
+
+    removed = [name for call in (path / "calls").read_text().splitlines() for name in call.split() if "testbed" in name]
+    assert removed == [f"{compose.images(each)}-{kind}" for each in compose.DEBIANS for kind in compose.KINDS]
+    assert len(removed) == 9
+
+
+def test_an_unknown_release_of_debian_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERLJOB_TESTBED_DEBIAN", "../etch")
+
+    with pytest.raises(SlurmError, match=r"no rehearsal cluster of Debian '\.\./etch'.*bookworm, trixie, sid"):
+        compose.debian()
 
 
 def test_exported_settings_exclude_those_of_this_machine() -> None:
     given = {"VERLJOB_IMAGE": "verl.cpu:x", "VERLJOB_DOCKER": "/usr/bin/docker", "HOME": "/root"}
+    given |= {"VERLJOB_TESTBED": "mine", "VERLJOB_TESTBED_DEBIAN": "sid"}
 
     assert exported_settings(given) == {"VERLJOB_IMAGE": "verl.cpu:x"}
