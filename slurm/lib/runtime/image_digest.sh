@@ -19,7 +19,7 @@ image_digest::make() {
 # the same if it has the same inode, size and times.
 image_digest::_share() {
     local key record
-    key=$(stat --dereference --format='%i-%s-%Y-%Z' -- "$1") || return 1
+    key=$(stat --dereference --format='%i-%s-%.9Y-%.9Z' -- "$1") || return 1
     record=$VERLJOB_RUN_DIR/.image-$key
     file_lock::acquire "$record.lock" "$RUNTIME_PULL_TIMEOUT_S" || return 1
     if ! image_digest::_read "$record"; then

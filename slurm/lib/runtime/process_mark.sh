@@ -22,9 +22,9 @@ process_mark::find() {
 # usage: process_mark::kill FILE
 # Kills them until a search finds none.
 process_mark::kill() {
-    local -r began=$SECONDS
+    local -r until=$((SECONDS + (${#ENDING} ? 2 : 5))) # after TERM the whole node has 5 s
     while process_mark::find "$1"; do
-        if ((SECONDS - began >= ${#ENDING} ? 2 : 5)); then # after TERM the whole node has 5 s
+        if ((SECONDS >= until)); then
             RUNTIME_ERROR="processes ${PROCESS_MARKED[*]} do not end"
             return 1
         fi
