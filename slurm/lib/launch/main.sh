@@ -5,7 +5,7 @@
 
 for name in \
     common/{log,ownership,verdict,process,env_table,ports} \
-    node/{image,signed_image} \
+    node/{image,signed_image,signed_file} \
     launch/{recipe,allocation,run_dir,srun,requeue,finish}; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"

@@ -9,6 +9,7 @@ image::is_path() { [[ $VERLJOB_IMAGE == /* || $VERLJOB_IMAGE == ./* ]]; }
 
 # For launch.sh: makes a path absolute. Ends with 64 if a file has the reference's name.
 image::resolve_path() {
+    VERLJOB_IMAGE=${VERLJOB_IMAGE#docker://} # as Apptainer writes a reference
     local -r first=${VERLJOB_IMAGE%%/*}
     if image::is_path; then
         VERLJOB_IMAGE=$(run_dir::absolute "$VERLJOB_IMAGE")
