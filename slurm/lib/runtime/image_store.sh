@@ -38,7 +38,11 @@ image_store::_require_own() {
 # Makes IMAGE_STORE_FILE by COMMAND with the path of a new file. Nodes wait for each other, so it runs once for a store.
 image_store::fetch() {
     local code=0
-    log::note "$IMAGE_STORE_REFERENCE is fetched once ${VERLJOB_IMAGE_STORE:+for all nodes }into $IMAGE_STORE, by ${VERLJOB_PULLS:-16} nodes at a time at most"
+    if [[ -n ${VERLJOB_IMAGE_STORE:-} ]]; then
+        log::note "$IMAGE_STORE_REFERENCE is fetched once for all nodes, into $IMAGE_STORE"
+    else
+        log::note "$IMAGE_STORE_REFERENCE is fetched by each node, at most ${VERLJOB_PULLS:-16} at once, into $IMAGE_STORE"
+    fi
     file_lock::acquire "$IMAGE_STORE_FILE.lock" "$RUNTIME_PULL_TIMEOUT_S" || {
         RUNTIME_ERROR="another node or job holds $IMAGE_STORE_FILE.lock, or it cannot be written"
         return 1

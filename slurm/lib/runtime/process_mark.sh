@@ -9,12 +9,18 @@
 readonly PROCESS_MARK_WRAPPER='exec 3>&- 4<&- 7<&- 62< "$0" && exec "$@"'
 
 # usage: process_mark::find FILE
-# Sets PROCESS_MARKED to this account's processes that have FILE open as descriptor 62; returns 1 without any.
+# Sets PROCESS_MARKED to this account's processes that have FILE open as descriptor 62; returns 1 without any. Reads links
+# only: another process may have a file there whose server hangs.
 process_mark::find() {
-    local link
+    local link file
+    local -a links=(/proc/[0-9]*/fd/62)
     PROCESS_MARKED=()
-    for link in /proc/[0-9]*/fd/62; do
-        [[ ! $link -ef $1 || ! -O ${link%/fd/*} ]] || { link=${link#/proc/} && PROCESS_MARKED+=("${link%%/*}"); }
+    file=$(realpath -- "$1") || return 1
+    [[ $'\n'$(readlink -- "${links[@]}")$'\n' == *$'\n'"$file"$'\n'* ]] || return 1
+    for link in "${links[@]}"; do
+        [[ -O ${link%/fd/*} && $(readlink -- "$link") == "$file" ]] || continue
+        link=${link#/proc/}
+        PROCESS_MARKED+=("${link%%/*}")
     done
     ((${#PROCESS_MARKED[@]}))
 }
