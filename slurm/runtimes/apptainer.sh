@@ -20,7 +20,7 @@ runtime::available() {
         "install it, load its module before sbatch, or use another runtime: VERLJOB_RUNTIME"
     apptainer::_run "$APPTAINER_TIMEOUT_S" "$APPTAINER_CLIENT" buildcfg || fail 69 "$APPTAINER_CLIENT does not work on $HOST: $RUNTIME_ERROR" \
         "run $APPTAINER_CLIENT buildcfg on $HOST as $(id -un), or exclude the node: sbatch --exclude=$HOST"
-    ! unshare --user true 2> /dev/null || return 0
+    ((UID != 0)) && ! unshare --user true 2> /dev/null || return 0
     libexec=${APPTAINER_OUTPUT##*'LIBEXECDIR='}
     for starter in "${libexec%%$'\n'*}"/{apptainer,singularity}/bin/starter-suid; do [[ ! -u $starter ]] || return 0; done
     fail 69 "accounts cannot make user namespaces on $HOST, and $APPTAINER_CLIENT has no setuid part there" \
