@@ -87,7 +87,7 @@ runtime::registry_is_insecure() { [[ ${APPTAINER_NO_HTTPS:-${SINGULARITY_NO_HTTP
 
 # IMAGE_ID of a file was made from its content; a file of the store is compared with that of its pull.
 runtime::digests() {
-    [[ -z ${IMAGE_STORE_FILE:-} ]] || image_store::verify || return 1
+    [[ -z $IMAGE_STORE_FILE ]] || image_store::verify || return 1
     RUNTIME_DIGESTS=("$IMAGE_ID")
 }
 

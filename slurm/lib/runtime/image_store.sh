@@ -4,6 +4,7 @@
 # Sets: IMAGE_STORE, IMAGE_STORE_DIGEST, IMAGE_STORE_FILE, IMAGE_STORE_REFERENCE, RUNTIME_ERROR.
 
 readonly IMAGE_STORE_KEEPS=3
+IMAGE_STORE_FILE=''
 
 # usage: image_store::open REFERENCE ENDING
 # Sets IMAGE_STORE_REFERENCE (without the tag, which clients refuse beside a digest), IMAGE_STORE_DIGEST and the path
