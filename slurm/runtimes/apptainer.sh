@@ -3,7 +3,7 @@
 # limits apply. Its image is a file or folder: a SIF, a squashfs, a sandbox, or a SIF that is made of a registry's image.
 # Sets: APPTAINER_CLIENT, APPTAINER_IMAGE, APPTAINER_OUTPUT, CUDA_VISIBLE_DEVICES, IMAGE_ID, RUNTIME_ARGV, RUNTIME_DIGESTS,
 #   RUNTIME_ERROR.
-for name in file_lock pull_tmpdir process_mark image_digest image_store; do
+for name in file_lock pull_tmpdir process_mark image_digest image_store container_environment; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/runtime/$name.sh"
 done
@@ -142,23 +142,12 @@ runtime::start_argv() {
     RUNTIME_ARGV=(bash -c "$PROCESS_MARK_WRAPPER" "$LOCAL/client" "${RUNTIME_ARGV[@]}")
     [[ -z ${VERLJOB_DRY_RUN:-} ]] || return 0
     mkdir -m 500 -- "$LOCAL/empty"
-    (umask 077 && : > "$LOCAL/client" && apptainer::_print_environment > "$LOCAL/environment")
+    (umask 077 && : > "$LOCAL/client" && container_environment::print > "$LOCAL/environment")
 }
 
 # usage: apptainer::_print_mount SOURCE TARGET rw|ro
 # Prints a value of --mount, which is CSV.
 apptainer::_print_mount() { printf 'type=bind,"source=%s","destination=%s"%s' "${1//\"/\"\"}" "${2//\"/\"\"}" "$([[ $3 == rw ]] || printf ,ro)"; }
-
-# Prints a script that sets the container's variables, after those of the image, and runs its arguments: so no value is in a
-# command, and none is replaced by the image's.
-apptainer::_print_environment() {
-    local name
-    cat -- "$VERLJOB_HOME/slurm/lib/runtime/image_environment.sh"
-    for name in "${CONTAINER_ENV[@]}"; do
-        if [[ -n ${!name+set} ]]; then printf 'export %s=%q\n' "$name" "${!name}"; else printf 'unset %s\n' "$name"; fi
-    done
-    printf 'exec "$@"\n'
-}
 
 # The client's first process in the container is its init.
 runtime::exec_argv() {
