@@ -29,7 +29,10 @@ image::pull_or_load() {
     if image::is_path; then
         log::note "loading $VERLJOB_IMAGE"
         [[ -e $VERLJOB_IMAGE ]] || fail 66 "node $HOST sees no $VERLJOB_IMAGE" "put it into a folder that every node sees"
-        image::_run_marked runtime::load "$VERLJOB_IMAGE" || fail 66 "$VERLJOB_IMAGE cannot be used on $HOST: $RUNTIME_ERROR" "$(runtime::image_help)"
+        if ! image::_run_marked runtime::load "$VERLJOB_IMAGE"; then
+            [[ -z $ENDING ]] || exit 143
+            fail 66 "$VERLJOB_IMAGE cannot be used on $HOST: $RUNTIME_ERROR" "$(runtime::image_help)"
+        fi
     else
         image::_pull
     fi
