@@ -117,6 +117,7 @@ def test_the_documentation_lists_what_each_runtime_does_not_limit(rig: Rig, name
         ("docker", "\ndocker run --rm "),
         ("podman", "\npodman run --rm "),
         ("apptainer", " exec --containall --cleanenv "),
+        ("enroot", " enroot start --rc "),
         ("bare", "/entrypoints/entrypoint.sh node\n"),
     ],
 )
