@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -414,6 +415,20 @@ def test_a_command_enters_the_container(rig: Rig, squash: Path) -> None:
     argv = done.stdout.splitlines()
     assert values(argv, "--target") == [own], done.stderr
     assert argv[-4:] == ["/bin/bash", "/run/verljob/environment", "ray", "status"]
+
+
+def test_ray_debug_enters_the_container(rig: Rig, squash: Path) -> None:
+    nsenter = rig.root / "bin" / "nsenter"
+    nsenter.write_text('#!/bin/bash\nprintf "%s " "$@"\n')
+    nsenter.chmod(0o755)
+    with running(rig, **chosen(rig)) as process:
+        script = "VERLJOB_RUNTIME=enroot launch::_print_debugger 30003 n1"
+        line = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
+        done = rig.run(*shlex.split(line.partition("--nodelist=n1 ")[2]))
+        own = rig.faked("container.pid").strip()
+        terminate(process)
+
+    assert done.stdout.endswith(f"--target {own} /bin/bash /run/verljob/environment ray debug "), done.stderr
 
 
 def test_an_image_of_a_registry_is_imported_and_unpacked_once_a_node(rig: Rig, registry: str) -> None:
