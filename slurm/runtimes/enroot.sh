@@ -11,7 +11,6 @@ for name in file_lock pull_tmpdir image_digest image_store rootfs_store enroot_l
 done
 
 readonly ENROOT_TIMEOUT_S=60 ENROOT_GRACE_S=3
-
 # The folder of the account's logins. Of its own mounts and hooks a container gets none, only the site's (/etc/enroot).
 ENROOT_LOGIN=${ENROOT_CONFIG_PATH:-${XDG_CONFIG_HOME:-${HOME:-}/.config}/enroot}
 # The defaults are folders of a login session, which a step does not have, and in the home, which nodes share.
@@ -32,8 +31,9 @@ runtime::available() {
     rootfs_store::open "$ENROOT_FOLDER"
     unshare --user true 2> /dev/null || fail 69 "accounts cannot make user namespaces on $HOST, which enroot needs" \
         "ask for sysctl user.max_user_namespaces=15000 and kernel.unprivileged_userns_clone=1, and for enroot's AppArmor profile"
-    enroot::_run "$ENROOT_TIMEOUT_S" enroot version || fail 69 "enroot does not work on $HOST: $RUNTIME_ERROR" \
+    enroot::_run "$ENROOT_TIMEOUT_S" enroot version || [[ -n $ENDING ]] || fail 69 "enroot does not work on $HOST: $RUNTIME_ERROR" \
         "run enroot version on $HOST as $(id -un), or exclude the node: sbatch --exclude=$HOST"
+    [[ -z $ENDING ]] || exit 143
 }
 
 # usage: enroot::_run SECONDS COMMAND…
@@ -42,6 +42,7 @@ enroot::_run() {
     local code=0
     local -r log=$NODE_FOLDER/image.log
     process::run timeout --kill-after=2 "$@" > "$log" 2>&1 || code=$?
+    [[ $code != 143 || -n $ENDING ]] || sleep 0.5 || : # Slurm's TERM may reach this shell after the client
     RUNTIME_ERROR=$(runtime::print_error "$log" '[ERROR] ') || RUNTIME_ERROR=$(tail -n 1 -- "$log")
     ((code != 124 && code != 137)) || RUNTIME_ERROR="no end after $1 s"
     rm -f -- "$log"
@@ -53,7 +54,6 @@ runtime::image_help() {
         '(VERLJOB_IMAGE=/PATH.sqsh), or name an image of a registry by its digest (VERLJOB_IMAGE=docker://REGISTRY/NAME@sha256:…), ' \
         'with the login in ~/.config/enroot/.credentials or by docker login'
 }
-
 runtime::starts_files() { :; }
 
 # usage: runtime::load PATH
@@ -162,8 +162,8 @@ enroot::_add_mount() {
 }
 
 runtime::exec_argv() {
-    container_processes::find "${VERLJOB_LOCAL:-/tmp}/$1/lease" || : # nsenter reports it
-    RUNTIME_ARGV=(nsenter --preserve-credentials --user --mount --pid --target "${CONTAINER_PROCESSES[0]:-none}" /bin/bash /run/verljob/environment "${@:2}")
+    RUNTIME_ARGV=(bash -c 'source "$0" && container_processes::enter "$@"' "$VERLJOB_HOME/slurm/lib/runtime/container_processes.sh" \
+        "${VERLJOB_LOCAL:-/tmp}/$1/lease" "${@:2}")
 }
 
 # usage: runtime::failed_to_start CODE LOG

@@ -251,6 +251,16 @@ def test_a_failed_unpack_is_reported_and_leaves_nothing(rig: Rig, squash: Path, 
     assert remains(rig) == []
 
 
+def test_term_before_the_image_is_unpacked_ends_with_143(rig: Rig, squash: Path) -> None:
+    (rig.root / "bin" / "enroot").unlink()
+    (rig.root / "bin" / "enroot").write_text('#!/bin/bash\necho $$ > "$FAKE/container.pid"; exec sleep 20\n')
+    (rig.root / "bin" / "enroot").chmod(0o755)
+    with running(rig, **chosen(rig)) as process:
+        terminate(process)
+
+    assert process.returncode == 143
+
+
 def test_a_stopped_unpack_leaves_nothing(rig: Rig, squash: Path) -> None:
     rig.fake("create", 'echo $$ > "$FAKE/container.pid"; sleep 20')
     with running(rig, **chosen(rig)) as process:
@@ -404,23 +414,31 @@ def test_the_sweep_kills_what_a_killed_node_sh_left(rig: Rig, squash: Path, leav
     assert remains(rig) == []
 
 
+@pytest.fixture
+def nsenter(rig: Rig) -> None:
+    """Let nsenter print its arguments."""
+    program = rig.root / "bin" / "nsenter"
+    program.write_text('#!/bin/bash\nprintf "%s " "$@"\n')
+    program.chmod(0o755)
+
+
+@pytest.mark.usefixtures("nsenter")
 def test_a_command_enters_the_container(rig: Rig, squash: Path) -> None:
+    script = f'runtime::exec_argv verljob-{os.getuid()}-20-1-0 ray status && "${{RUNTIME_ARGV[@]}}"'
+    libraries = "common/log common/verdict runtime/runtime"
     with running(rig, **chosen(rig)) as process:
-        name = f"verljob-{os.getuid()}-20-1-0"
-        script = f"runtime::exec_argv {name} ray status; printf '%s\\n' \"${{RUNTIME_ARGV[@]}}\""
-        done = rig.source("common/log common/verdict runtime/runtime", script, VERLJOB_RUNTIME="enroot")
+        done = rig.source(libraries, script, VERLJOB_RUNTIME="enroot")
         own = rig.faked("container.pid").strip()
         terminate(process)
 
-    argv = done.stdout.splitlines()
-    assert values(argv, "--target") == [own], done.stderr
-    assert argv[-4:] == ["/bin/bash", "/run/verljob/environment", "ray", "status"]
+    flags = "--preserve-credentials --user --mount"  # an account cannot enter the node's PID namespace
+    assert done.stdout == f"{flags} --target {own} /bin/bash /run/verljob/environment ray status ", done.stderr
+    ended = rig.source(libraries, script, VERLJOB_RUNTIME="enroot")
+    assert (ended.returncode, "no container with " in ended.stderr) == (1, True)
 
 
+@pytest.mark.usefixtures("nsenter")
 def test_ray_debug_enters_the_container(rig: Rig, squash: Path) -> None:
-    nsenter = rig.root / "bin" / "nsenter"
-    nsenter.write_text('#!/bin/bash\nprintf "%s " "$@"\n')
-    nsenter.chmod(0o755)
     with running(rig, **chosen(rig)) as process:
         script = "VERLJOB_RUNTIME=enroot launch::_print_debugger 30003 n1"
         line = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]

@@ -134,11 +134,10 @@ launch::_print_ray() {
     elif [[ $VERLJOB_RUNTIME == apptainer ]]; then
         printf '%s' "bash -c 'exec nsenter --preserve-credentials --user --mount --pid --ipc " \
             "--target \"\$(pgrep -n -u $UID -x \"appinit|sinit\")\" /bin/bash /run/verljob/environment ray \"\$@\"' ray"
-    elif [[ $VERLJOB_RUNTIME == enroot ]]; then # as container_processes::find
+    elif [[ $VERLJOB_RUNTIME == enroot ]]; then
         # shellcheck disable=SC2016 # expands on the head
-        printf '%s %q ray' 'bash -c '\''for root in /proc/[0-9]*/root; do [[ ! $root/run/verljob/lease -ef $0/lease ]] || exec nsenter '\
-'--preserve-credentials --user --mount --pid --target "${root//[!0-9]/}" /bin/bash /run/verljob/environment "$@"; done'\' \
-            "${VERLJOB_LOCAL:-/tmp}/verljob-$job"
+        printf "bash -c '%s' %q %q ray" 'source "$0" && container_processes::enter "$@"' \
+            "$VERLJOB_HOME/slurm/lib/runtime/container_processes.sh" "${VERLJOB_LOCAL:-/tmp}/verljob-$job/lease"
     else
         printf '%s exec --interactive --tty verljob-%s ray' "$VERLJOB_RUNTIME" "$job"
     fi

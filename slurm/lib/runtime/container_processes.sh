@@ -27,3 +27,12 @@ container_processes::kill() {
         sleep 0.1
     done
 }
+
+# usage: container_processes::enter LEASE COMMAND…
+# Replaces this shell by COMMAND in the container, with its variables.
+container_processes::enter() {
+    local -a flags=(--preserve-credentials --user --mount)
+    container_processes::find "$1" || { printf 'no container with %s runs on this node\n' "$1" >&2; return 1; }
+    [[ /proc/${CONTAINER_PROCESSES[0]}/ns/pid -ef /proc/$$/ns/pid ]] || flags+=(--pid) # an account cannot enter the node's
+    exec nsenter "${flags[@]}" --target "${CONTAINER_PROCESSES[0]}" /bin/bash /run/verljob/environment "${@:2}"
+}
