@@ -39,6 +39,8 @@ def export(reference: str, formats: Sequence[str], folder: Path) -> Iterator[Pat
         with _replacement(path) as new:
             writers[each](image, reference, new)
         yield path
+        if each == "squashfs":  # which runtimes start as it is
+            yield write_digest(path)
 
 
 def parse_formats(by_comma: str) -> list[str]:
@@ -87,6 +89,17 @@ def _oci_archive(image: Image, reference: str, path: Path) -> None:
 
 def _squashfs(image: Image, _: str, path: Path) -> None:
     squashfs.make(image, path)
+
+
+def write_digest(path: Path) -> Path:
+    """Write FILE.sha256 as sha256sum does, by which a launch compares the file between nodes without reading it.
+
+    A launch ignores it if the file is newer, so it is written last.
+    """
+    beside = path.with_name(f"{path.name}.sha256")
+    with _replacement(beside) as new:
+        new.write_text(f"{digests.sha256_file(path)}  {path.name}\n")
+    return beside
 
 
 def layer_names(archive: tarfile.TarFile) -> list[str]:

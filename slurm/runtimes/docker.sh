@@ -38,7 +38,7 @@ runtime::remove() { oci::remove "$1" 'No such container'; }
 runtime::list() { oci::list "$1" "{{.Label \"$1\"}}"; }
 
 # The client prints its error in the line before its hint at --help.
-runtime::start_error() { oci::print_error "$1" 'docker: '; }
+runtime::start_error() { runtime::print_error "$1" 'docker: '; }
 
 # Reads the engine's recent events, since the container itself is gone.
 runtime::ran_out_of_memory() {

@@ -1,11 +1,13 @@
 # shellcheck shell=bash disable=SC2034 # its variables are read by node.sh
 # Podman, without a daemon: an account's containers are its own processes. With --cgroups=disabled (which needs crun) they
 # stay in the step's cgroup, where Slurm's limits apply.
-# Sets: CONMON_BUSY, CONMON_INIT, CONMON_OTHERS, CONMON_PID, OCI_CLIENT, PODMAN_IMAGES, PODMAN_PAUSE, PODMAN_TMPDIR,
-#   RUNTIME_ARGV, RUNTIME_ERROR, USER.
+# Sets: CONMON_BUSY, CONMON_INIT, CONMON_OTHERS, CONMON_PID, OCI_CLIENT, PODMAN_IMAGES, PODMAN_PAUSE, RUNTIME_ARGV,
+#   USER.
 OCI_CLIENT=podman
 # shellcheck source=slurm/lib/runtime/oci.sh
 source "$VERLJOB_HOME/slurm/lib/runtime/oci.sh"
+# shellcheck source=slurm/lib/runtime/pull_tmpdir.sh
+source "$VERLJOB_HOME/slurm/lib/runtime/pull_tmpdir.sh"
 
 # File systems that cannot hold an account's images, as stat names them (containers-storage refuses or corrupts them).
 readonly PODMAN_NOT_ON=' nfs nfs4 lustre gpfs beegfs fhgfs cifs smb2 ceph afs panfs '
@@ -42,6 +44,10 @@ runtime::registry_is_insecure() {
 runtime::pull() { podman::_with_tmpdir oci::run_long pull --quiet "$1"; }
 
 runtime::load() { podman::_with_tmpdir oci::load "$1"; }
+
+# usage: podman::_with_tmpdir COMMAND…
+# Without a XDG_RUNTIME_DIR podman 5 would make one in the temporary TMPDIR, and a second pause process.
+podman::_with_tmpdir() { XDG_RUNTIME_DIR=${PODMAN_PAUSE%/libpod/tmp/pause.pid} pull_tmpdir::run "${TMPDIR:-/var/tmp}" "$@"; }
 
 runtime::start_argv() {
     local name
@@ -84,7 +90,7 @@ runtime::remove() {
 
 runtime::list() { oci::list "$1" "{{index .Labels \"$1\"}}"; }
 
-runtime::start_error() { oci::print_error "$1" 'Error: '; }
+runtime::start_error() { runtime::print_error "$1" 'Error: '; }
 
 # usage: podman::_read_pid_file FILE
 # Sets CONMON_PID to the process in a pid file (-1 would be all of the account). Returns 1 unless this account owns file,
@@ -143,43 +149,5 @@ podman::_remove_mount_points() {
     local file
     for file in /tmp/crun.??????; do
         [[ ! -f $file || -L $file || ! -O $file || -s $file ]] || rm -f -- "$file"
-    done
-}
-
-# usage: podman::_with_tmpdir COMMAND…
-# Runs COMMAND with a temporary TMPDIR, in which a killed podman leaves layers. Without a XDG_RUNTIME_DIR podman 5 would make
-# one there, and a second pause process.
-podman::_with_tmpdir() {
-    local code=0
-    podman::_remove_stale_tmpdirs "${TMPDIR:-/var/tmp}"
-    PODMAN_TMPDIR=$(mktemp --directory -- "${TMPDIR:-/var/tmp}/verljob-pull.XXXXXX" 2>&1) || {
-        RUNTIME_ERROR="$PODMAN_TMPDIR: podman unpacks there, set TMPDIR to a folder of this node with room for the image"
-        return 1
-    }
-    TMPDIR=$PODMAN_TMPDIR XDG_RUNTIME_DIR=${PODMAN_PAUSE%/libpod/tmp/pause.pid} "$@" || code=$?
-    podman::_remove_tmpdir
-    return "$code"
-}
-
-# Tries five times, since a podman that got TERM may still write.
-podman::_remove_tmpdir() {
-    local attempt
-    for attempt in 1 2 3 4 5; do
-        rm -rf -- "$PODMAN_TMPDIR" 2> /dev/null || : # tested next
-        [[ -e $PODMAN_TMPDIR ]] || return 0
-        sleep 0.2
-    done
-    log::warn "could not remove $PODMAN_TMPDIR"
-}
-
-# usage: podman::_remove_stale_tmpdirs PARENT
-# Removes those of this account's killed launches: older than the limit of a pull.
-podman::_remove_stale_tmpdirs() {
-    local folder now made
-    printf -v now '%(%s)T' -1
-    for folder in "$1"/verljob-pull.*; do
-        [[ -d $folder && ! -L $folder && -O $folder ]] || continue
-        made=$(stat -c %Y -- "$folder") || continue # it has just been removed
-        ((now - made <= OCI_PULL_TIMEOUT_S)) || rm -rf -- "$folder"
     done
 }

@@ -66,9 +66,11 @@ def image(daemon: DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def test_archives_and_squashfs_have_one_file_system(image: Image, tmp_path: Path) -> None:
-    docker, oci, squash = export.export(NAME, ["docker-archive", "oci-archive", "squashfs"], tmp_path / "files")
+    files = list(export.export(NAME, ["docker-archive", "oci-archive", "squashfs"], tmp_path / "files"))
 
-    assert sorted((tmp_path / "files").iterdir()) == sorted([docker, oci, squash])
+    assert sorted((tmp_path / "files").iterdir()) == sorted(files)
+    docker, oci, squash, digest = files
+    assert digest.name == f"{squash.name}.sha256"
     tree = archive_tree(docker)
     assert len(tree) > 1000
     assert tree["opt/a/one"].content != tree["opt/a/hard"].content

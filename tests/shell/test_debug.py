@@ -74,6 +74,21 @@ def test_the_banner_explains_how_to_attach(rig: Rig) -> None:
     assert old.splitlines()[0].endswith(" ray debug")
 
 
+def test_with_apptainer_ray_debug_enters_the_container(rig: Rig) -> None:
+    script = "VERLJOB_RUNTIME=apptainer launch::_print_debugger 30003 n1"
+    line = rig.source("launch/main", script, VERLJOB_DEBUG="legacy").stdout.splitlines()[0]
+    arguments = shlex.split(line.partition("--nodelist=n1 ")[2])
+
+    assert arguments[:2] == ["bash", "-c"]
+    assert arguments[3:] == ["ray", "debug"]
+    for name, body in (("pgrep", '[[ "${*: -1}" == "appinit|sinit" ]] && echo 42'), ("nsenter", 'printf "%s " "$@"')):
+        program = rig.root / "bin" / name
+        program.write_text(f"#!/bin/bash\n{body}\n")
+        program.chmod(0o755)
+    entered = rig.run(*arguments).stdout
+    assert entered.endswith("--target 42 /bin/bash /run/verljob/environment ray debug ")
+
+
 def test_with_bare_ray_debug_runs_from_the_environment_with_the_jobs_token(rig: Rig) -> None:
     place = "VERLJOB_RUNTIME=bare VERLJOB_IMAGE='/envs/my verl' VERLJOB_LOCAL=/scratch"
     script = f"{place} VERLJOB_ATTEMPT=2 launch::_print_debugger 30003 n1"

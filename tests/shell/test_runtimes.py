@@ -91,9 +91,35 @@ def test_a_runtime_file_is_small(name: str) -> None:
     assert len((CHECKOUT / "slurm" / "runtimes" / f"{name}.sh").read_text().splitlines()) <= 200
 
 
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_the_documentation_lists_what_each_runtime_does_not_limit(rig: Rig, name: str) -> None:
+    rows = re.findall(rf"^\| {name} \| ([a-z, ]*) \|$", (CHECKOUT / "docs" / "runtimes.md").read_text(), re.MULTILINE)
+    script = "CONTAINER_GPUS=(GPU-a)\nruntime::unlimited"
+    libraries = (
+        "for name in common/log common/verdict runtime/runtime; do source $VERLJOB_HOME/slurm/lib/$name.sh; done"
+    )
+    account = [str(shutil.which("unshare")), "--user", "--map-user=2001", "--map-group=2001"]  # podman limits root's
+    done = rig.run(
+        *account,
+        "bash",
+        "-c",
+        f"HOST=n1 ENDING=\n{libraries}\n{script}",
+        VERLJOB_HOME=str(CHECKOUT),
+        VERLJOB_RUNTIME=name,
+    )
+
+    assert rows == [", ".join(done.stdout.split())], done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("docker", "\ndocker run --rm "), ("podman", "\npodman run --rm "), ("bare", "/entrypoints/entrypoint.sh node\n")],
+    [
+        ("docker", "\ndocker run --rm "),
+        ("podman", "\npodman run --rm "),
+        ("apptainer", " exec --containall --cleanenv "),
+        ("enroot", " enroot start --rc "),
+        ("bare", "/entrypoints/entrypoint.sh node\n"),
+    ],
 )
 def test_a_dry_run_prints_the_command_of_each_runtime(rig: Rig, name: str, command: str) -> None:
     done = rig.launch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import os
 import signal
 from collections.abc import Iterable
@@ -177,7 +178,13 @@ def _family(entries: dict[int, _Entry], root: int = 0) -> dict[int, _Entry]:
 
 
 def _entries() -> dict[int, _Entry]:
-    found = {int(pid): _entry(pid) for pid in os.listdir("/proc") if pid.isdigit()}
+    try:
+        names = os.listdir("/proc")
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return {}  # of a PID namespace that ends: the kernel kills this process next
+    found = {int(pid): _entry(pid) for pid in names if pid.isdigit()}
     return {pid: entry for pid, entry in found.items() if entry is not None}
 
 

@@ -5,7 +5,7 @@
 
 for name in \
     common/{log,ownership,verdict,process,env_table,profile,ports} \
-    node/{image,signed_image} \
+    node/{image,signed_image,signed_file} \
     launch/{recipe,allocation,run_dir,srun,requeue,finish}; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
@@ -126,12 +126,19 @@ launch::_print_debugger() {
     [[ -z ${VERLJOB_DEBUG:-} ]] || log::warn "a debugger does not authenticate: anyone who reaches the nodes can run code as $(id -un)"
 }
 
-# Prints the command that runs the job's `ray` on the head: in its container, or with bare in the environment, with the
-# job's token.
+# Prints the command that runs the job's `ray` on the head: in its container (with Apptainer in the account's newest one),
+# or with bare in the environment, with the job's token.
 launch::_print_ray() {
     local -r job=$UID-${SLURM_JOB_ID:-JOB}-${VERLJOB_ATTEMPT:-1}-0
     if [[ $VERLJOB_RUNTIME == bare ]]; then
         printf 'env RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=%q %q' "${VERLJOB_LOCAL:-/tmp}/verljob-$job/token" "$VERLJOB_IMAGE/bin/ray"
+    elif [[ $VERLJOB_RUNTIME == apptainer ]]; then
+        printf '%s' "bash -c 'exec nsenter --preserve-credentials --user --mount --pid --ipc " \
+            "--target \"\$(pgrep -n -u $UID -x \"appinit|sinit\")\" /bin/bash /run/verljob/environment ray \"\$@\"' ray"
+    elif [[ $VERLJOB_RUNTIME == enroot ]]; then
+        # shellcheck disable=SC2016 # expands on the head
+        printf "bash -c '%s' %q %q ray" 'source "$0" && container_processes::enter "$@"' \
+            "$VERLJOB_HOME/slurm/lib/runtime/container_processes.sh" "${VERLJOB_LOCAL:-/tmp}/verljob-$job/lease"
     else
         printf '%s exec --interactive --tty verljob-%s ray' "$VERLJOB_RUNTIME" "$job"
     fi

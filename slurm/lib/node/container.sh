@@ -50,8 +50,11 @@ container::remove() {
 # Sets the verdict of a container that left none, from its exit code.
 container::verdict() {
     local code=76 cause="the container on $HOST ended with $1 and left no verdict" fix="see $NODE_FOLDER/node.log"
+    if runtime::failed_to_start "$1" "$NODE_FOLDER/node.log"; then
+        verdict::set 69 self "$VERLJOB_RUNTIME did not start the container on $HOST: $(runtime::start_error "$NODE_FOLDER/node.log")" "$fix"
+        return
+    fi
     case $1 in
-        125) code=69 cause="$VERLJOB_RUNTIME did not start the container on $HOST: $(runtime::start_error "$NODE_FOLDER/node.log")" ;;
         126 | 127) code=64 cause="the image's entrypoint could not be run on $HOST" ;;
         137)
             cause="the container on $HOST was killed"

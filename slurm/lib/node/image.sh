@@ -9,6 +9,7 @@ image::is_path() { [[ $VERLJOB_IMAGE == /* || $VERLJOB_IMAGE == ./* ]]; }
 
 # For launch.sh: makes a path absolute. Ends with 64 if a file has the reference's name.
 image::resolve_path() {
+    VERLJOB_IMAGE=${VERLJOB_IMAGE#docker://} # as Apptainer writes a reference
     local -r first=${VERLJOB_IMAGE%%/*}
     if image::is_path; then
         VERLJOB_IMAGE=$(run_dir::absolute "$VERLJOB_IMAGE")
@@ -28,7 +29,10 @@ image::pull_or_load() {
     if image::is_path; then
         log::note "loading $VERLJOB_IMAGE"
         [[ -e $VERLJOB_IMAGE ]] || fail 66 "node $HOST sees no $VERLJOB_IMAGE" "put it into a folder that every node sees"
-        image::_run_marked runtime::load "$VERLJOB_IMAGE" || fail 66 "$VERLJOB_IMAGE cannot be used on $HOST: $RUNTIME_ERROR" "$(runtime::image_help)"
+        if ! image::_run_marked runtime::load "$VERLJOB_IMAGE"; then
+            [[ -z $ENDING ]] || exit 143
+            fail 66 "$VERLJOB_IMAGE cannot be used on $HOST: $RUNTIME_ERROR" "$(runtime::image_help)"
+        fi
     else
         image::_pull
     fi

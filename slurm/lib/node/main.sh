@@ -7,7 +7,7 @@ for name in \
     common/{log,ownership,verdict,process,env_table,profile,ports} \
     runtime/runtime \
     node/spec/{devices,resources,mounts,environment,container_spec} \
-    node/{site_setup,signed_image,image,scratch,compile_cache,secrets,container,host_check}; do
+    node/{site_setup,signed_image,signed_file,image,scratch,compile_cache,secrets,container,host_check}; do
     # shellcheck source=/dev/null # each is checked on its own
     source "$VERLJOB_HOME/slurm/lib/$name.sh"
 done

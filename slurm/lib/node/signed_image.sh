@@ -14,6 +14,12 @@ signed_image::is_required() { [[ -n ${VERLJOB_REQUIRE_SIGNATURE:-} ]]; }
 signed_image::pin() {
     local folder
     signed_image::is_required || return 0
+    signed_image::_require_key
+    if image::is_path && signed_image::_ask_runtime starts_files; then
+        signed_image::_find_cosign
+        signed_file::pin
+        return
+    fi
     signed_image::_require_reference
     signed_image::_find_cosign
     folder=$(mktemp -d "${VERLJOB_LOCAL:-/tmp}/verljob-cosign.XXXXXX") || fail 77 "cannot make a folder in ${VERLJOB_LOCAL:-/tmp}" \
@@ -26,11 +32,14 @@ signed_image::pin() {
     log::note "$VERLJOB_IMAGE is signed by the owner of $VERLJOB_REQUIRE_SIGNATURE"
 }
 
-# Sets SIGNED_IMAGE_NAME (without tag and digest) and SIGNED_IMAGE_HOST (empty for Docker Hub).
-signed_image::_require_reference() {
+signed_image::_require_key() {
     local -r key=$VERLJOB_REQUIRE_SIGNATURE
     [[ $key == /* && -f $key && -r $key ]] || fail 64 "VERLJOB_REQUIRE_SIGNATURE is $key, which is not a file that $HOST can read" \
         "name the public key (openssl pkey -pubout, cosign.pub) by its absolute path"
+}
+
+# Sets SIGNED_IMAGE_NAME (without tag and digest) and SIGNED_IMAGE_HOST (empty for Docker Hub).
+signed_image::_require_reference() {
     [[ $VERLJOB_IMAGE == */* && $VERLJOB_IMAGE =~ ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$ ]] || fail 77 \
         "VERLJOB_REQUIRE_SIGNATURE demands a signature in the image's registry, and VERLJOB_IMAGE=$VERLJOB_IMAGE is in none" \
         "push and sign it (./run push --key): VERLJOB_IMAGE=REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST"
@@ -83,14 +92,18 @@ signed_image::_cosign_over_tls() {
     signed_image::_cosign "$@"
 }
 
-# Tests whether this node's engine uses the registry without TLS. In a subshell, since launch.sh has no runtime loaded.
+# Tests whether this node's engine uses the registry without TLS.
 signed_image::_registry_is_insecure() {
-    [[ -n $SIGNED_IMAGE_HOST ]] && (
-        # shellcheck source=/dev/null # checked on its own
-        source "$VERLJOB_HOME/slurm/lib/runtime/runtime.sh"
-        runtime::registry_is_insecure "$SIGNED_IMAGE_HOST"
-    )
+    [[ -n $SIGNED_IMAGE_HOST ]] && signed_image::_ask_runtime registry_is_insecure "$SIGNED_IMAGE_HOST"
 }
+
+# usage: signed_image::_ask_runtime FUNCTION ARGUMENT…
+# In a subshell, since launch.sh has no runtime loaded.
+signed_image::_ask_runtime() (
+    # shellcheck source=/dev/null # checked on its own
+    source "$VERLJOB_HOME/slurm/lib/runtime/runtime.sh"
+    "runtime::$1" "${@:2}"
+)
 
 # Sets SIGNED_IMAGE_DIGESTS to the values of docker-manifest-digest in cosign's JSON. A quote in a string has a backslash
 # before it, so a string cannot look like a key.
@@ -148,18 +161,22 @@ signed_image::_fail_unverified() {
 # On every node: ends with 77 unless IMAGE_ID has the digest that launch.sh pinned.
 signed_image::require_digest() {
     signed_image::is_required || return 0
-    local -r pinned=${VERLJOB_IMAGE##*@}
-    local digest
+    local digest pinned=${VERLJOB_IMAGE##*@}
+    ! image::is_path || pinned=sha256:$VERLJOB_IMAGE_SHA256
     runtime::digests "$IMAGE_ID" || fail 77 "$HOST cannot compare $IMAGE_ID with $VERLJOB_IMAGE, which was verified: $RUNTIME_ERROR" \
-        "use a runtime that knows the digests of its images: docker or podman"
+        "use a runtime that knows the digests of its images: docker, podman or apptainer"
     for digest in ${RUNTIME_DIGESTS[@]+"${RUNTIME_DIGESTS[@]}"}; do [[ $digest != "$pinned" ]] || return 0; done
     fail 77 "$HOST would run $IMAGE_ID for $VERLJOB_IMAGE, which was verified, and it has the digests ${RUNTIME_DIGESTS[*]-}" \
         "remove that image from the node and submit again"
 }
 
-# On every node: ends with 77 unless VERLJOB_IMAGE is a digest in a registry.
+# On every node: ends with 77 unless VERLJOB_IMAGE is a digest in a registry, or a file that was verified.
 signed_image::require_pinned() {
     signed_image::is_required || return 0
+    if image::is_path && runtime::starts_files && [[ ${VERLJOB_IMAGE_SHA256:-} =~ ^[0-9a-f]{64}$ ]]; then
+        signed_file::require_own
+        return
+    fi
     [[ $VERLJOB_IMAGE =~ ^[A-Za-z0-9][A-Za-z0-9._:/-]*/[A-Za-z0-9._:/-]+@sha256:[0-9a-f]{64}$ ]] \
         || fail 77 "VERLJOB_REQUIRE_SIGNATURE demands a signature, and launch.sh verified none for VERLJOB_IMAGE=$VERLJOB_IMAGE" \
             "start the job by sbatch slurm/launch.sh"

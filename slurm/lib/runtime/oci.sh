@@ -2,8 +2,7 @@
 # Docker's command line, for Docker and compatible engines; OCI_CLIENT is the command.
 # Sets: IMAGE_ID, OCI_OUTPUT, RUNTIME_ARGV, RUNTIME_DIGESTS, RUNTIME_ERROR.
 
-# Seconds for any command but a pull or a load, and for these.
-readonly OCI_TIMEOUT_S=60 OCI_PULL_TIMEOUT_S=${VERLJOB_PULL_TIMEOUT_S:-1800}
+readonly OCI_TIMEOUT_S=60 # for any command but a pull or a load
 
 # usage: oci::query ARGUMENT...
 # Runs the client; sets OCI_OUTPUT, and RUNTIME_ERROR to its last line if the command failed.
@@ -30,10 +29,10 @@ oci::_run_limited() {
 oci::run_long() {
     local -r log=$NODE_FOLDER/image.log
     local code=0
-    process::run timeout --kill-after=2 "$OCI_PULL_TIMEOUT_S" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
+    process::run timeout --kill-after=2 "$RUNTIME_PULL_TIMEOUT_S" "$OCI_CLIENT" "$@" > "$log" 2>&1 || code=$?
     OCI_OUTPUT=$(< "$log")
     rm -f -- "$log"
-    oci::_set_error "$code" "no end after $OCI_PULL_TIMEOUT_S s"
+    oci::_set_error "$code" "no end after $RUNTIME_PULL_TIMEOUT_S s"
 }
 
 # usage: oci::_set_error CODE TIMEOUT-MESSAGE
@@ -103,16 +102,6 @@ oci::remove() {
 }
 
 oci::_exists() { oci::query container inspect "$1" || [[ $RUNTIME_ERROR != *"$2"* ]]; }
-
-# usage: oci::print_error LOG PREFIX
-# Prints the last line of LOG that begins with PREFIX, without it.
-oci::print_error() {
-    local line last=''
-    while IFS= read -r line; do
-        [[ $line != "$2"* ]] || last=${line#"$2"}
-    done < "$1"
-    printf '%s\n' "${last:-it printed no error}"
-}
 
 # The functions below build the flags of `docker run` that all engines share; each appends to RUNTIME_ARGV.
 

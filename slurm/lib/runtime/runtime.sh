@@ -15,6 +15,8 @@
 # Sets: RUNTIME_ERROR.
 RUNTIME_ERROR=''
 
+readonly RUNTIME_PULL_TIMEOUT_S=${VERLJOB_PULL_TIMEOUT_S:-1800} # for a pull or a load
+
 # Limits that a runtime may not set, as logged at the start.
 declare -gA RUNTIME_UNLIMITED=()
 RUNTIME_UNLIMITED=(
@@ -33,6 +35,9 @@ runtime::registry_is_insecure() { return 1; }
 
 # usage: runtime::is_toolkit_image IMAGE
 runtime::is_toolkit_image() { :; }
+
+# Tests whether the runtime starts a file as it is, so that a signature of the file tells what runs.
+runtime::starts_files() { return 1; }
 
 # Prints how to get an image to the nodes, as the fix of an error.
 runtime::image_help() { printf 'see docs/runtimes.md for images of %s\n' "$VERLJOB_RUNTIME"; }
@@ -53,6 +58,21 @@ runtime::list() { :; }
 
 # Removes files and processes of the runtime if no container was started; remove does it too.
 runtime::cleanup() { :; }
+
+# usage: runtime::failed_to_start CODE LOG
+# Tests whether the client ended with CODE by itself, before the container ran; docker and podman use 125 for that.
+runtime::failed_to_start() { (($1 == 125)); }
+
+# usage: runtime::print_error LOG PREFIX
+# Prints the last line of LOG that begins with PREFIX, without it; returns 1 without one.
+runtime::print_error() {
+    local line last=''
+    while IFS= read -r line; do
+        [[ $line != "$2"* ]] || last=${line#"$2"}
+    done < "$1"
+    printf '%s\n' "${last:-it printed no error}"
+    [[ -n $last ]]
+}
 
 # usage: runtime::start_error LOG
 # Prints why the container did not start.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from verl_node.errors import ClusterLost, EndedFromOutside
-from verl_node.supervision import lease
+from verl_node.supervision import lease, process_tree
 from verl_node.supervision.child import Process
 from verl_node.supervision.waiting import Deadline, run_watched, until
 
@@ -167,3 +168,19 @@ except ChildProcessError:
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("collected at the second look\n", "")
+
+
+def test_a_pid_namespace_that_ends_has_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its /proc goes stale before the kernel kills its last process."""
+
+    def fail(error: int) -> None:
+        def listdir(_: str) -> list[str]:
+            raise OSError(error, os.strerror(error), "/proc")
+
+        monkeypatch.setattr(os, "listdir", listdir)
+
+    fail(errno.ESTALE)
+    assert (process_tree.descendants(), process_tree.stopped()) == ({}, {})
+    fail(errno.EACCES)
+    with pytest.raises(PermissionError):
+        process_tree.descendants()
