@@ -48,18 +48,27 @@ OLD_NAMES |= {name.partition(".")[2]: name for name in MOVED_TASKS.split()}
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.default_int_handler)
 
+ENGINES, FILE_RUNTIMES = ("docker", "podman"), ("apptainer",)  # which pull from a registry, which start a squashfs
+
 echo = partial(print, flush=True)  # a line at once, also into a pipe
 
 
-@task
-def demo(_: Context) -> None:
+@task(help={"runtime": "VERLJOB_RUNTIME of the job: docker, podman or apptainer, whose nodes have Debian trixie"})
+def demo(_: Context, runtime: str = "docker") -> None:
     """Build verl.cpu and train with it on a two-node rehearsal cluster, through sbatch."""
+    by_file = runtime in FILE_RUNTIMES
+    if runtime not in (*ENGINES, *FILE_RUNTIMES):
+        raise Exit(f"There is no demo with {runtime}: --runtime is {', '.join((*ENGINES, *FILE_RUNTIMES))}.", code=1)
+    if by_file:
+        os.environ.setdefault("VERLJOB_TESTBED_DEBIAN", "trixie")
     catalog = Catalog.read()
     variant = catalog.find(platform="cpu")
     tags = catalog.names(variant)
     echo(f"build      {tags[0]}")
     build(BuildRequest(variant, tags), Site.read())
-    code = rehearsal.run(tags[0], testbed_base(testbed.debian()), paths.DEMO, print_line=echo)
+    base = testbed_base(testbed.debian())
+    image = next(iter(export.export(tags[0], ["squashfs"], paths.EXPORTS / variant.name))) if by_file else tags[0]
+    code = rehearsal.run(image, base, paths.DEMO, runtime=runtime, print_line=echo)
     raise Exit(code=code)
 
 

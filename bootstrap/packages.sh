@@ -10,7 +10,7 @@ declare -A TOOL_REASONS=(
     [buildah]='builds images whose bytes depend on their inputs only'
     [podman]='the third engine that the tests build with'
     [skopeo]='writes OCI archives'
-    [mksquashfs]='writes the squashfs that enroot starts'
+    [mksquashfs]='writes the squashfs that Apptainer and enroot start'
 )
 
 say() { printf 'run: %s\n' "$*" >&2; }
@@ -39,6 +39,7 @@ packages::require_tools() {
             --) break ;;
             test) TOOLS=(buildah podman skopeo mksquashfs) ;;
             --reproducible) TOOLS+=(buildah) ;;
+            apptainer | enroot) TOOLS+=(mksquashfs) ;; # of demo --runtime
         esac
         [[ $word != *oci-archive* ]] || TOOLS+=(skopeo)
         [[ $word != *squashfs* ]] || TOOLS+=(mksquashfs)

@@ -28,11 +28,13 @@ Record = Mapping[str, Any]
 PrintLine = Callable[[str], None]
 
 
-def run(image: str, base: str, folder: Path, *, print_line: PrintLine) -> int:
+def run(image: str | Path, base: str, folder: Path, *, runtime: str = "", print_line: PrintLine) -> int:
     """Train with ``demo_cpu`` on a rehearsal cluster of two nodes and return the job's exit code.
 
-    :param image: a verl.cpu of this machine's engine.
+    :param image: a verl.cpu of this machine's engine, which is pushed to the cluster's registry; or a squashfs of it,
+        which is copied to the account's home.
     :param base: the base image of the cluster's containers; see Cluster.up.
+    :param runtime: VERLJOB_RUNTIME of the job, empty for the default.
     :param folder: destination of the run directory and the job's output; its old content is removed.
     """
     shutil.rmtree(folder, ignore_errors=True)
@@ -41,10 +43,11 @@ def run(image: str, base: str, folder: Path, *, print_line: PrintLine) -> int:
         cluster.down()  # of a demo that was killed; its /home would have old results
         cluster.up(base)
         watch.print_lap(f"cluster    a login node, a registry and {len(cluster.nodes)} compute nodes are up")
-        reference = cluster.push(image)
-        watch.print_lap(f"push       {reference}")
         home = cluster.sync_checkout()
-        number = cluster.sbatch([*FLAGS, "slurm/launch.sh", "demo_cpu"], environment={"VERLJOB_IMAGE": reference})
+        reference = _bring(cluster, image, home)
+        watch.print_lap(f"image      {reference}")
+        environment = {"VERLJOB_IMAGE": reference, **({"VERLJOB_RUNTIME": runtime} if runtime else {})}
+        number = cluster.sbatch([*FLAGS, "slurm/launch.sh", "demo_cpu"], environment=environment)
         print_line(f"sbatch     {' '.join(FLAGS)} slurm/launch.sh demo_cpu: job {number}, as submitter in {home}")
         run_dir = f"{home}/verljob/{number}/attempt-1"
         job = follow(cluster, number, run_dir, print_line)
@@ -56,6 +59,15 @@ def run(image: str, base: str, folder: Path, *, print_line: PrintLine) -> int:
     print_line(f"\n{summary(folder / Path(run_dir).name, job)}")
     # A job that Slurm ended has no exit code.
     return job.code or int(job.state != "COMPLETED")
+
+
+def _bring(cluster: Cluster, image: str | Path, home: str) -> str:
+    """Bring an image to where the nodes see it, and return VERLJOB_IMAGE."""
+    if isinstance(image, str):
+        return cluster.push(image)
+    path = f"{home}/{image.name}"
+    cluster.host("login").put_large(image, path, user="submitter")
+    return path
 
 
 class Stopwatch:

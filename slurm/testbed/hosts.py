@@ -111,6 +111,11 @@ class Host:
                 archive.add(source, arcname=source.name, filter=set_owner)
         self.container.put_archive(folder, packed.getvalue())
 
+    def put_large(self, source: Path, path: str, *, user: str = ROOT) -> None:
+        """Copy a file to ``path`` as a file of ``user``, not through this process's memory."""
+        run([docker_command(), "cp", str(source), f"{self.container.id}:{path}"], {})
+        self.run(["chown", f"{ACCOUNT_IDS[user]}:{ACCOUNT_IDS[user]}", path])
+
     def fetch(self, path: str, folder: Path) -> None:
         """Copy the file or folder ``path`` of the host into the local ``folder``, as files of the current account."""
         folder.mkdir(parents=True, exist_ok=True)
