@@ -12,10 +12,11 @@ unset name
 readonly APPTAINER_TIMEOUT_S=60 APPTAINER_GRACE_S=3
 
 APPTAINER_IMAGE='' APPTAINER_CLIENT=apptainer
-command -v apptainer > /dev/null || ! command -v singularity > /dev/null || APPTAINER_CLIENT=singularity
 
 runtime::available() {
     local libexec starter
+    # Not earlier: a module of the profile may bring the client.
+    command -v apptainer > /dev/null || ! command -v singularity > /dev/null || APPTAINER_CLIENT=singularity
     command -v "$APPTAINER_CLIENT" > /dev/null || fail 69 "there is neither apptainer nor singularity on $HOST" \
         "install it, load its module before sbatch, or use another runtime: VERLJOB_RUNTIME"
     apptainer::_run "$APPTAINER_TIMEOUT_S" "$APPTAINER_CLIENT" buildcfg || fail 69 "$APPTAINER_CLIENT does not work on $HOST: $RUNTIME_ERROR" \
