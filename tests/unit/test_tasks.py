@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from invoke import Context
+from invoke import Context, Exit
 
 import tasks
 from images.builds import site_settings
@@ -49,6 +49,49 @@ def test_build_has_a_flag_for_every_site_setting() -> None:
     chosen |= {"all", "jobs", "force", "anyway", "dry_run", "progress", "verl", "editable"}
 
     assert {flag.replace("-", "_") for flag in flags("build")} == chosen | set(site_settings.FLAGS)
+
+
+@pytest.fixture
+def rehearsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object, str, str]]:
+    """The calls of the demo: image, base and runtime; nothing is built, exported or started."""
+    calls: list[tuple[object, str, str]] = []
+
+    def run(image: object, base: str, folder: Path, *, runtime: str, print_line: object) -> int:
+        calls.append((image, base, runtime))
+        return 0
+
+    monkeypatch.setattr(tasks, "build", lambda *_: "")
+    monkeypatch.setattr(tasks, "testbed_base", lambda debian: debian)
+    monkeypatch.setattr(tasks.export, "export", lambda image, formats, _: iter([tmp_path / f"{image}.{formats[0]}"]))
+    monkeypatch.setattr(tasks.rehearsal, "run", run)
+    monkeypatch.setenv("VERLJOB_TESTBED_DEBIAN", "")
+    monkeypatch.delenv("VERLJOB_TESTBED_DEBIAN")
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("runtime", "image", "debian"),
+    [
+        ("docker", "verl.cpu:0.9.1-cpu", "bookworm"),
+        ("podman", "verl.cpu:0.9.1-cpu", "bookworm"),
+        ("apptainer", "verl.cpu:0.9.1-cpu.squashfs", "trixie"),
+    ],
+)
+def test_the_demo_brings_the_image_as_its_runtime_takes_it(
+    rehearsed: list[tuple[object, str, str]], tmp_path: Path, runtime: str, image: str, debian: str
+) -> None:
+    with pytest.raises(Exit) as ended:
+        namespace["demo"](Context(), runtime=runtime)
+
+    assert ended.value.code == 0
+    assert rehearsed == [(tmp_path / image if runtime == "apptainer" else image, debian, runtime)]
+
+
+def test_a_demo_with_an_unknown_runtime_names_those_that_it_has(rehearsed: list[tuple[object, str, str]]) -> None:
+    with pytest.raises(Exit, match="docker, podman, apptainer"):
+        namespace["demo"](Context(), runtime="rkt")
+
+    assert rehearsed == []
 
 
 @pytest.fixture
