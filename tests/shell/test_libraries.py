@@ -94,7 +94,8 @@ def test_the_scripts_use_only_tools_of_compute_nodes() -> None:
         if absent.search(re.sub(r"#.*|\"[^\"]*\"|'[^']*'", "", line))
     ]
 
-    assert named == []
+    # enroot itself needs jq.
+    assert [line for line in named if not line.startswith("enroot_login.sh: ") or "$(jq " not in line] == []
 
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 7", "exit 127", "kill -KILL $BASHPID"])
