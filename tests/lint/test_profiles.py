@@ -23,7 +23,7 @@ else:
 NAMES = profile.names()
 FIRST = date(2024, 1, 1)
 # Their files are slurm/runtimes/; enroot and apptainer may be in another branch than the profiles.
-RUNTIMES = {"docker", "podman", "bare", "apptainer", "enroot", "pyxis"}
+RUNTIMES = {path.stem for path in (CHECKOUT / "slurm" / "runtimes").glob("*.sh")}
 PREFIXES = ("NCCL_", "RCCL_", "FI_", "UCX_", "HSA_", "VLLM_", "VERLJOB_")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
