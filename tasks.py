@@ -48,17 +48,21 @@ OLD_NAMES |= {name.partition(".")[2]: name for name in MOVED_TASKS.split()}
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.default_int_handler)
 
-ENGINES, FILE_RUNTIMES = ("docker", "podman"), ("apptainer",)  # which pull from a registry, which start a squashfs
+ENGINES = ("docker", "podman")  # pull from a registry
+FILE_RUNTIMES = ("apptainer", "enroot")  # start a squashfs
 
 echo = partial(print, flush=True)  # a line at once, also into a pipe
 
 
-@task(help={"runtime": "VERLJOB_RUNTIME of the job: docker, podman or apptainer, whose nodes have Debian trixie"})
+@task(help={"runtime": "VERLJOB_RUNTIME of the job: docker, podman, apptainer, or enroot with VERLJOB_SOURCES"})
 def demo(_: Context, runtime: str = "docker") -> None:
     """Build verl.cpu and train with it on a two-node rehearsal cluster, through sbatch."""
     by_file = runtime in FILE_RUNTIMES
     if runtime not in (*ENGINES, *FILE_RUNTIMES):
         raise Exit(f"There is no demo with {runtime}: --runtime is {', '.join((*ENGINES, *FILE_RUNTIMES))}.", code=1)
+    if runtime == "enroot" and not os.environ.get("VERLJOB_SOURCES"):
+        text = f"export VERLJOB_SOURCES=a folder with {testbed.SOURCES} (docs/rehearsal.md)"
+        raise Exit(f"The nodes' enroot is built from its sources: {text}.", code=1)
     if by_file:
         os.environ.setdefault("VERLJOB_TESTBED_DEBIAN", "trixie")
     catalog = Catalog.read()

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from slurm.testbed.cluster import MAX_NODES, Cluster, Job, exported_settings
-from slurm.testbed.compose import debian
+from slurm.testbed.compose import SOURCES, debian
 
-__all__ = ["MAX_NODES", "Cluster", "Job", "debian", "exported_settings"]
+__all__ = ["MAX_NODES", "SOURCES", "Cluster", "Job", "debian", "exported_settings"]

@@ -221,5 +221,5 @@ class Cluster:
 
 def exported_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that a job gets from this environment, as from a shell on the login node."""
-    ours = ("VERLJOB_DOCKER", "VERLJOB_TESTBED", "VERLJOB_TESTBED_DEBIAN")
+    ours = ("VERLJOB_DOCKER", "VERLJOB_SOURCES", "VERLJOB_TESTBED", "VERLJOB_TESTBED_DEBIAN")
     return {name: value for name, value in environment.items() if name.startswith("VERLJOB_") and name not in ours}

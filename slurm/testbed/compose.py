@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ FOLDER = Path(__file__).parent
 COMPOSE_FILE = FOLDER / "compose.yaml"
 DEBIANS = ("bookworm", "trixie", "sid")
 """Releases of Debian: with Slurm 22.05, 24.11 and 26.05, Docker 20.10, 26 and 28, podman 4.3, 5.4 and 5.8."""
+SOURCES = "enroot.tar.xz"
 REGISTRY_VOLUME = "verljob-registry"
 CLIENT_TIMEOUT_S = 600
 MEMINFO = Path("/proc/meminfo")
@@ -112,11 +114,34 @@ def compose(project: str, arguments: Sequence[str], *, nodes: int) -> str:
 
 
 def build_images(base: str) -> None:
-    """Build the three kinds of container on ``base``, a reference of debian() that the engine has or can pull."""
-    for kind in KINDS:
-        argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{images()}-{kind}"]
-        run([*argv, "--build-arg", f"BASE={base}", str(FOLDER)], {"DOCKER_BUILDKIT": "1"})
+    """Build the three kinds of container on ``base``, a reference of debian() that the engine has or can pull.
+
+    With ``VERLJOB_SOURCES``, a folder with enroot.tar.xz, the nodes have enroot. Raises SlurmError if it has none.
+    """
+    with tempfile.TemporaryDirectory(prefix="verljob-testbed-") as temporary:
+        context = _context(Path(temporary))
+        for kind in KINDS:
+            argv = [docker_command(), "build", "--quiet", "--target", kind, "--tag", f"{images()}-{kind}"]
+            run([*argv, "--build-arg", f"BASE={base}", str(context)], {"DOCKER_BUILDKIT": "1"})
     _prune_images()
+
+
+def _context(temporary: Path) -> Path:
+    """Return the folder to build from: this one, or with sources a copy that has them too."""
+    folder = os.environ.get("VERLJOB_SOURCES")
+    if not folder:
+        return FOLDER
+    sources = Path(folder) / SOURCES
+    if not sources.is_file():
+        raise SlurmError(
+            f"VERLJOB_SOURCES is {folder}, which has no {SOURCES}: pack NVIDIA's repository enroot "
+            "as the folder enroot into it, or unset it for nodes without enroot."
+        )
+    context = temporary / FOLDER.name
+    shutil.copytree(FOLDER, context, ignore=shutil.ignore_patterns("__pycache__"))
+    (context / "sources").mkdir()
+    shutil.copy(sources, context / "sources")
+    return context
 
 
 def _prune_images() -> None:

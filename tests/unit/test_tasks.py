@@ -69,26 +69,34 @@ def rehearsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[obj
     return calls
 
 
-@pytest.mark.parametrize(
-    ("runtime", "image", "debian"),
-    [
-        ("docker", "verl.cpu:0.9.1-cpu", "bookworm"),
-        ("podman", "verl.cpu:0.9.1-cpu", "bookworm"),
-        ("apptainer", "verl.cpu:0.9.1-cpu.squashfs", "trixie"),
-    ],
-)
+@pytest.mark.parametrize("runtime", ["docker", "podman", "apptainer", "enroot"])
 def test_the_demo_brings_the_image_as_its_runtime_takes_it(
-    rehearsed: list[tuple[object, str, str]], tmp_path: Path, runtime: str, image: str, debian: str
+    rehearsed: list[tuple[object, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
+    monkeypatch.setenv("VERLJOB_SOURCES", str(tmp_path))
+    of_engines = ("verl.cpu:0.9.1-cpu", "bookworm", runtime)
+    of_files = (tmp_path / "verl.cpu:0.9.1-cpu.squashfs", "trixie", runtime)
+
     with pytest.raises(Exit) as ended:
         namespace["demo"](Context(), runtime=runtime)
 
     assert ended.value.code == 0
-    assert rehearsed == [(tmp_path / image if runtime == "apptainer" else image, debian, runtime)]
+    assert rehearsed == [of_files if runtime in tasks.FILE_RUNTIMES else of_engines]
+
+
+def test_a_demo_with_enroot_needs_its_sources(
+    rehearsed: list[tuple[object, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VERLJOB_SOURCES", raising=False)
+
+    with pytest.raises(Exit, match=r"enroot\.tar\.xz"):
+        namespace["demo"](Context(), runtime="enroot")
+
+    assert rehearsed == []
 
 
 def test_a_demo_with_an_unknown_runtime_names_those_that_it_has(rehearsed: list[tuple[object, str, str]]) -> None:
-    with pytest.raises(Exit, match="docker, podman, apptainer"):
+    with pytest.raises(Exit, match="docker, podman, apptainer, enroot"):
         namespace["demo"](Context(), runtime="rkt")
 
     assert rehearsed == []

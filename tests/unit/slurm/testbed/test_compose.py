@@ -24,6 +24,28 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_nodes_have_enroot_if_its_sources_are_named(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, found = tmp_path / "sources with blank", tmp_path / "found"
+    sources.mkdir()
+    (sources / "enroot.tar.xz").write_text("packed")
+    fake(path, "docker", f'for last; do :; done\n[ ! -e "$last/sources" ] || /bin/cat "$last/sources/"* >> {found}')
+    monkeypatch.setenv("VERLJOB_SOURCES", str(sources))
+
+    compose.build_images("base")
+
+    assert found.read_text() == "packed" * len(compose.KINDS)
+    assert not (compose.FOLDER / "sources").exists()
+
+
+def test_a_folder_without_the_sources_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERLJOB_SOURCES", str(path))
+
+    with pytest.raises(SlurmError, match=r"has no enroot\.tar\.xz"):
+        compose.build_images("base")
+
+
 def test_the_plugin_is_preferred(path: Path) -> None:
     fake(path, "docker", "exit 0")
     fake(path, "docker-compose", "exit 0")
