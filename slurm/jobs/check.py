@@ -42,18 +42,13 @@ class Job:
 def run(job: Job, environ: Mapping[str, str]) -> int:
     """Run the check in a container, or with VERLJOB_RUNTIME=bare in the environment; return 0 or 65."""
     recipe = find(job.recipe)
-    runtime = environ.get("VERLJOB_RUNTIME") or "docker"
     image = job.image or image_of(recipe, environ)
-    arguments = ["-m", MODULE, *_flags(job, recipe, environ), "--", *job.overrides]
-    if runtime == "bare":
-        argv = [str(Path(image) / "bin" / "python3"), *arguments]
-        env = {**environ, "PYTHONPATH": str(RECIPES.parents[1] / "entrypoints")}
-    else:
-        argv = [*container.argv(runtime, image, recipe, environ), "python3", *arguments]
-        env = dict(environ)
+    python = container.Python(image, recipe, environ)
+    runtime = python.runtime
+    argv = python.argv(["-m", MODULE, *_flags(job, recipe, environ), "--", *job.overrides])
     print(f"image {image}, {runtime}", file=sys.stderr if job.only_print else sys.stdout, flush=True)
     try:
-        code = subprocess.run(argv, env=env, check=False, timeout=TIMEOUT_S).returncode
+        code = subprocess.run(argv, env=python.env(), check=False, timeout=TIMEOUT_S).returncode
     except (OSError, subprocess.TimeoutExpired) as failed:
         raise CannotCheck(f"{runtime} could not check {recipe.name} with {image}: {failed}.") from failed
     if code not in (0, 65):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slurm.errors import CannotStage
-from slurm.jobs import check, container
+from slurm.jobs import container
 
 _MODULE = "verl_node.stage"
 _EVENTS = ("note", "end", "error")
@@ -18,24 +18,18 @@ def bring(
     recipe: Path, overrides: Sequence[str], image: str, environ: Mapping[str, str], print_line: Callable[[str], None]
 ) -> None:
     """Make what a job of ``recipe`` would, in VERLJOB_DATA and HF_HOME, and print each phase. Raises CannotStage."""
-    runtime = environ.get("VERLJOB_RUNTIME") or "docker"
     data, hub = container.data_folder(environ), container.hub_folder(environ)
     for folder in (data, hub):
         folder.mkdir(parents=True, exist_ok=True)
-    arguments = ["-m", _MODULE, *_flags(recipe, data, environ), "--", *overrides]
-    if runtime == "bare":
-        argv = [str(Path(image) / "bin" / "python3"), *arguments]
-        env = {**environ, "PYTHONPATH": str(check.RECIPES.parents[1] / "entrypoints")}
-    elif runtime in ("docker", "podman"):
-        argv = [*container.argv(runtime, image, recipe, environ, writable=(data, hub)), "python3", *arguments]
-        env = dict(environ)
-    else:
+    python = container.Python(image, recipe, environ, writable=(data, hub))
+    if python.runtime not in ("docker", "podman", "bare"):
         raise CannotStage(
-            f"Inputs cannot be staged with VERLJOB_RUNTIME={runtime}: use docker, podman or bare on this machine. "
-            "The folders are the same for all runtimes."
+            f"Inputs cannot be staged with VERLJOB_RUNTIME={python.runtime}: use docker, podman or bare on this "
+            "machine. The folders are the same for all runtimes."
         )
+    argv = python.argv(["-m", _MODULE, *_flags(recipe, data, environ), "--", *overrides])
     try:
-        process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True, errors="replace")
+        process = subprocess.Popen(argv, env=python.env(), stdout=subprocess.PIPE, text=True, errors="replace")
     except OSError as failed:
         raise CannotStage(f"{argv[0]} could not be started: {failed}.") from failed
     with process:

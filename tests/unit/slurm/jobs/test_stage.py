@@ -64,6 +64,14 @@ def test_folders_are_made_by_the_account_and_writable(docker: Path) -> None:
         assert f"type=bind,source={folder},target={folder}" in argv
 
 
+def test_a_folder_inside_the_raw_data_stays_writable(docker: Path) -> None:
+    bring(docker, VERLJOB_DATA_SOURCE=str(docker.parent))
+    argv = (docker.parent / "argv").read_text().splitlines()
+
+    assert f"type=bind,source={docker.parent},target={docker.parent},readonly" in argv
+    assert f"type=bind,source={docker.parent}/data,target={docker.parent}/data" in argv
+
+
 def test_phases_are_printed_as_text(docker: Path) -> None:
     assert bring(docker) == [
         "data       gsm8k: /data/gsm8k/train.parquet",
