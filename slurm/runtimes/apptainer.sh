@@ -154,7 +154,7 @@ apptainer::_print_mount() { printf 'type=bind,"source=%s","destination=%s"%s' "$
 runtime::exec_argv() {
     local pid name init=none
     process_mark::find "${VERLJOB_LOCAL:-/tmp}/$1/client" || : # nsenter reports it
-    for pid in ${PROCESS_MARKED[@]+"${PROCESS_MARKED[@]}"}; do
+    for pid in ${FOUND_PROCESSES[@]+"${FOUND_PROCESSES[@]}"}; do
         { read -r name < "/proc/$pid/comm"; } 2> /dev/null || continue # it has ended
         [[ $name != appinit && $name != sinit ]] || init=$pid
     done

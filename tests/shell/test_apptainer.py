@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.shell.container import STAYS, STAYS_DEAF, running, terminate, values
+from tests.support.shell.container import (
+    STAYS,
+    STAYS_DEAF,
+    choose,
+    chosen,
+    run_chosen,
+    running,
+    terminate,
+    values,
+)
 from tests.support.shell.processes import lives
 from tests.support.shell.rig import CHECKOUT, SECRET, Rig, leftovers
 
@@ -24,7 +33,7 @@ def squash(rig: Rig) -> Path:
     """A file image, which node.sh starts with Apptainer."""
     file = rig.root / "verl.sqsh"
     file.write_bytes(b"hsqs" + bytes(5000) + b"the middle" + bytes(5000))
-    choose(rig, str(file))
+    choose(rig, "apptainer", str(file))
     return file
 
 
@@ -32,21 +41,8 @@ def squash(rig: Rig) -> Path:
 def registry(rig: Rig) -> str:
     """A registry with one image, which node.sh starts with Apptainer."""
     rig.fake("registry", f"{NAME}@{DIGEST}\n")
-    choose(rig, f"{NAME}@{DIGEST}")
+    choose(rig, "apptainer", f"{NAME}@{DIGEST}")
     return f"{NAME}@{DIGEST}"
-
-
-def choose(rig: Rig, image: str) -> None:
-    rig.environment |= {"VERLJOB_RUNTIME": "apptainer", "VERLJOB_IMAGE": image, "VERLJOB_COMPILE_CACHE": "0"}
-
-
-def node(rig: Rig, node_id: int = 0, /, **changes: str) -> subprocess.CompletedProcess[str]:
-    return rig.node(node_id, **{**chosen(rig), **changes})
-
-
-def chosen(rig: Rig) -> dict[str, str]:
-    """Return the settings of a fixture, which are the rig's and not node.sh's defaults."""
-    return {name: rig.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
 
 
 def calls(rig: Rig, command: str) -> list[list[str]]:
@@ -78,7 +74,7 @@ def digest_of(rig: Rig) -> str:
 
 
 def test_the_container_is_isolated_and_runs_the_entrypoint(rig: Rig, squash: Path) -> None:
-    done = node(rig)
+    done = run_chosen(rig)
 
     assert done.returncode == 0, done.stdout + done.stderr
     argv = started(rig)
@@ -94,7 +90,7 @@ def test_folders_are_mounted_and_keys_are_hidden(rig: Rig, squash: Path) -> None
     extra = rig.root / 'a, "b" c'
     extra.mkdir()
 
-    done = node(rig, VERLJOB_MOUNTS=f"{rig.root}/fake:/data:ro", VERLJOB_VERL=str(rig.home))
+    done = run_chosen(rig, VERLJOB_MOUNTS=f"{rig.root}/fake:/data:ro", VERLJOB_VERL=str(rig.home))
     assert done.returncode == 0, done.stdout
     mounts = mounted(started(rig))
     local = f"{rig.root}/local/verljob-{os.getuid()}-20-1-0"
@@ -105,7 +101,7 @@ def test_folders_are_mounted_and_keys_are_hidden(rig: Rig, squash: Path) -> None
 
     target = str(extra).replace(",", "")
     extra.rename(target)
-    node(rig, HF_HOME=target)
+    run_chosen(rig, HF_HOME=target)
     assert f'type=bind,"source={target}","destination={target}"'.replace('"b"', '""b""') in values(
         started(rig), "--mount"
     )
@@ -114,7 +110,7 @@ def test_folders_are_mounted_and_keys_are_hidden(rig: Rig, squash: Path) -> None
 def test_values_are_in_no_command_and_are_not_evaluated(rig: Rig, squash: Path) -> None:
     value = "$(touch ran) `touch ran` 'one' \"two\" \\ é"
 
-    done = node(rig, WANDB_NAME=value, NCCL_X="first\nsecond=$(touch ran)", HF_TOKEN=SECRET)
+    done = run_chosen(rig, WANDB_NAME=value, NCCL_X="first\nsecond=$(touch ran)", HF_TOKEN=SECRET)
 
     assert done.returncode == 0, done.stdout
     assert f"\nWANDB_NAME={value}\n" in rig.faked("run.env")
@@ -127,7 +123,7 @@ def test_values_are_in_no_command_and_are_not_evaluated(rig: Rig, squash: Path) 
 def test_a_variable_that_is_not_set_is_removed_from_the_image_too(rig: Rig, squash: Path) -> None:
     rig.fake("container", 'cp "$FOLDER/environment" "$FAKE/script"\n' + rig.container("code=0"))
 
-    node(rig, CUDA_VISIBLE_DEVICES="0")
+    run_chosen(rig, CUDA_VISIBLE_DEVICES="0")
 
     assert "\nunset CUDA_VISIBLE_DEVICES\n" in rig.faked("script")
     assert "CUDA_VISIBLE_DEVICES" not in rig.faked("run.env")
@@ -135,7 +131,7 @@ def test_a_variable_that_is_not_set_is_removed_from_the_image_too(rig: Rig, squa
 
 def test_the_clients_variables_give_it_no_further_options(rig: Rig, squash: Path) -> None:
     dropped = {"APPTAINERENV_LD_PRELOAD": "/evil.so", "SINGULARITYENV_X": "1", "APPTAINER_WRITABLE_TMPFS": "1"}
-    node(rig, **dropped, APPTAINER_BIND="/opt/cray", SINGULARITY_BINDPATH="/scratch")
+    run_chosen(rig, **dropped, APPTAINER_BIND="/opt/cray", SINGULARITY_BINDPATH="/scratch")
 
     names = [line.partition("=")[0] for line in rig.faked("client.env").splitlines()]
     own = {name for name in names if name.startswith(("APPTAINER", "SINGULARITY"))}
@@ -181,15 +177,15 @@ def test_amd_gpus_are_the_steps_by_their_device_nodes(rig: Rig) -> None:
 def test_the_start_says_what_is_not_limited(rig: Rig, squash: Path) -> None:
     line = "the runtime apptainer does not limit, beyond what Slurm does: CPUs, memory, the number of processes"
 
-    assert line in node(rig).stdout
+    assert line in run_chosen(rig).stdout
 
 
 def test_the_digest_of_a_file_is_of_its_whole_content(rig: Rig, squash: Path) -> None:
-    node(rig)
+    run_chosen(rig)
     assert digest_of(rig) == "sha256:" + hashlib.sha256(squash.read_bytes()).hexdigest()
 
     squash.write_bytes(squash.read_bytes().replace(b"middle", b"MIDDLE"))
-    node(rig)
+    run_chosen(rig)
     assert digest_of(rig) == "sha256:" + hashlib.sha256(squash.read_bytes()).hexdigest()
 
 
@@ -207,7 +203,7 @@ def counted(rig: Rig) -> Path:
 
 def test_one_node_makes_the_digest_for_all(rig: Rig, squash: Path, counted: Path) -> None:
     for node_id in (0, 1):
-        assert node(rig, node_id).returncode == 0
+        assert run_chosen(rig, node_id).returncode == 0
 
     assert counted.read_text() == f"{squash}\n"
 
@@ -215,15 +211,15 @@ def test_one_node_makes_the_digest_for_all(rig: Rig, squash: Path, counted: Path
 def test_a_digest_beside_the_file_is_used_unless_it_is_older(rig: Rig, squash: Path, counted: Path) -> None:
     beside = Path(f"{squash}.sha256")
     beside.write_text(f"{'b' * 64}  verl.sqsh\n")
-    node(rig)
+    run_chosen(rig)
     assert (digest_of(rig), counted.read_text()) == ("sha256:" + "b" * 64, "")
 
     os.utime(beside, (0, 0))
-    node(rig)
+    run_chosen(rig)
     assert digest_of(rig) == "sha256:" + hashlib.sha256(squash.read_bytes()).hexdigest()
 
     beside.write_text("$(touch ran)\n")
-    node(rig)
+    run_chosen(rig)
     assert digest_of(rig) == "sha256:" + hashlib.sha256(squash.read_bytes()).hexdigest()
 
 
@@ -244,7 +240,7 @@ def test_the_digest_of_a_sandbox_is_of_names_modes_links_and_content(rig: Rig, s
         subprocess.run(["bash", "-euc", change], cwd=sandbox, check=True)
         for record in rig.run_dir.glob(".image-*"):
             record.unlink()
-        assert node(rig, VERLJOB_IMAGE=str(sandbox)).returncode == 0
+        assert run_chosen(rig, VERLJOB_IMAGE=str(sandbox)).returncode == 0
         seen.add(digest_of(rig))
 
     assert len(seen) == len(changes)
@@ -263,7 +259,7 @@ def test_another_file_or_folder_is_refused(rig: Rig, squash: Path, content: str 
         other = rig.root / "verl.tar"
         other.write_text(content)
 
-    assert node(rig, VERLJOB_IMAGE=str(other)).returncode == 66
+    assert run_chosen(rig, VERLJOB_IMAGE=str(other)).returncode == 66
     assert message in rig.verdict()["cause"]
     assert "docker://REGISTRY/NAME@sha256:" in rig.verdict()["fix"]
 
@@ -271,7 +267,7 @@ def test_another_file_or_folder_is_refused(rig: Rig, squash: Path, content: str 
 def test_an_image_without_the_toolkit_is_refused(rig: Rig, squash: Path) -> None:
     rig.fake("foreign", "")
 
-    assert node(rig).returncode == 64
+    assert run_chosen(rig).returncode == 64
     assert "/opt/verljob/entrypoint.sh" in rig.verdict()["cause"]
 
 
@@ -288,7 +284,7 @@ def test_a_client_that_starts_nothing_is_reported_with_its_error(
 ) -> None:
     rig.fake("apptainer.fatal", message)
 
-    assert node(rig).returncode == code
+    assert run_chosen(rig).returncode == code
     assert message in rig.verdict()["cause"]
     assert leftovers(rig) == []
 
@@ -309,27 +305,27 @@ def test_the_clients_own_255_is_told_from_the_programs(
 ) -> None:
     rig.fake("container", container)
 
-    assert node(rig).returncode == code
+    assert run_chosen(rig).returncode == code
     assert rig.verdict()["cause"].startswith(cause)
 
 
 def test_a_255_with_a_verdict_is_the_programs(rig: Rig, squash: Path) -> None:
     rig.fake("container", rig.container("code=255", before="echo 'FATAL: mine' >&2"))
 
-    assert node(rig).returncode == 255
+    assert run_chosen(rig).returncode == 255
 
 
 def test_without_a_client_the_node_exits_with_69(rig: Rig, squash: Path) -> None:
     (rig.root / "bin" / "apptainer").unlink()
 
-    assert node(rig).returncode == 69
+    assert run_chosen(rig).returncode == 69
     assert "neither apptainer nor singularity on n1" in rig.verdict()["cause"]
 
 
 def test_singularity_is_used_where_there_is_no_apptainer(rig: Rig, squash: Path) -> None:
     (rig.root / "bin" / "apptainer").rename(rig.root / "bin" / "singularity")
 
-    assert node(rig).returncode == 0
+    assert run_chosen(rig).returncode == 0
     assert started(rig)[:7] == WORDS
 
 
@@ -370,7 +366,7 @@ def test_the_helper_of_a_killed_client_is_killed(rig: Rig, squash: Path) -> None
     rig.fake("container", "kill -KILL $$")
 
     with subprocess.Popen(["sleep", "300"]) as mine:
-        done = node(rig)
+        done = run_chosen(rig)
         assert lives(mine.pid)
         mine.kill()
 
@@ -406,7 +402,7 @@ process_mark::kill {rig.root}/link/mine
 echo "$child"
 """
     with subprocess.Popen(["bash", "-c", 'exec 62< "$0"; exec sleep 300', rig.root / "other"]) as other:
-        done = rig.source("runtime/process_mark", script)
+        done = rig.source("common/process runtime/process_mark", script)
         assert not lives(int(done.stdout)), done.stderr
         assert lives(other.pid)
         other.kill()
@@ -433,7 +429,7 @@ def test_a_command_enters_the_container_by_its_init(rig: Rig) -> None:
 
 def test_an_image_of_a_registry_is_fetched_once_a_node(rig: Rig, registry: str) -> None:
     for _ in range(2):
-        done = node(rig)
+        done = run_chosen(rig)
         assert done.returncode == 0, done.stdout
 
     store = rig.root / "local" / f"verljob-images-{os.getuid()}"
@@ -464,7 +460,7 @@ def test_with_a_shared_store_an_image_is_fetched_once_for_all_nodes(rig: Rig, re
 
 @pytest.mark.parametrize("image", [f"docker://{NAME}@{DIGEST}", f"{NAME}:1@{DIGEST}"])
 def test_the_client_gets_the_digest_without_a_tag(rig: Rig, registry: str, image: str) -> None:
-    assert node(rig, VERLJOB_IMAGE=image).returncode == 0
+    assert run_chosen(rig, VERLJOB_IMAGE=image).returncode == 0
     assert calls(rig, "pull")[0][-1] == f"docker://{registry}"
 
 
@@ -473,7 +469,7 @@ NO_DIGEST = ["verl.cpu:latest", f"{NAME}:1", f"{NAME}@sha256:12", f"--x/y@{DIGES
 
 @pytest.mark.parametrize("image", NO_DIGEST)
 def test_a_reference_without_a_digest_is_refused(rig: Rig, registry: str, image: str) -> None:
-    assert node(rig, VERLJOB_IMAGE=image).returncode == 66
+    assert run_chosen(rig, VERLJOB_IMAGE=image).returncode == 66
     assert "by their digest only" in rig.verdict()["cause"]
     assert not calls(rig, "pull")
     assert not (rig.work / "ran").exists()
@@ -482,7 +478,7 @@ def test_a_reference_without_a_digest_is_refused(rig: Rig, registry: str, image:
 def test_a_failed_pull_is_reported_and_leaves_nothing(rig: Rig, registry: str) -> None:
     rig.fake("registry", "")
 
-    assert node(rig, TMPDIR=str(rig.home)).returncode == 66
+    assert run_chosen(rig, TMPDIR=str(rig.home)).returncode == 66
     assert "manifest unknown" in rig.verdict()["cause"]
     assert [path.suffix for path in (rig.root / "local").glob("verljob-images-*/*")] == [".lock"]
     assert not list(rig.home.glob("verljob-pull.*"))
@@ -510,7 +506,7 @@ def test_the_nodes_own_store_keeps_the_images_used_last(rig: Rig, registry: str)
     dead.touch()
     os.utime(dead, (0, 0))
 
-    assert node(rig).returncode == 0
+    assert run_chosen(rig).returncode == 0
 
     assert sorted(path.name[0] for path in store.glob("*.sif")) == ["a", "b", "c"]
     assert not dead.exists()
@@ -521,6 +517,6 @@ def test_a_store_that_others_can_write_is_refused(rig: Rig, registry: str) -> No
     store.mkdir()
     store.chmod(0o777)
 
-    assert node(rig, VERLJOB_IMAGE_STORE=str(store)).returncode == 77
+    assert run_chosen(rig, VERLJOB_IMAGE_STORE=str(store)).returncode == 77
     assert not calls(rig, "pull")
-    assert node(rig, VERLJOB_IMAGE_STORE="images").returncode == 64
+    assert run_chosen(rig, VERLJOB_IMAGE_STORE="images").returncode == 64

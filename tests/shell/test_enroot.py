@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.shell.container import STAYS, STAYS_DEAF, running, terminate, values
+from tests.support.shell.container import (
+    STAYS,
+    STAYS_DEAF,
+    choose,
+    chosen,
+    run_chosen,
+    running,
+    terminate,
+    values,
+)
 from tests.support.shell.processes import lives
 from tests.support.shell.rig import CHECKOUT, SECRET, Rig, leftovers
 
@@ -28,7 +37,7 @@ def squash(rig: Rig) -> Path:
     """A file image, which node.sh starts with enroot."""
     file = rig.root / "verl.sqsh"
     file.write_bytes(b"hsqs" + bytes(5000))
-    choose(rig, str(file))
+    choose(rig, "enroot", str(file))
     return file
 
 
@@ -36,21 +45,8 @@ def squash(rig: Rig) -> Path:
 def registry(rig: Rig) -> str:
     """A registry with one image, which node.sh starts with enroot."""
     rig.fake("registry", f"{NAME}@{DIGEST}\n")
-    choose(rig, f"{NAME}@{DIGEST}")
+    choose(rig, "enroot", f"{NAME}@{DIGEST}")
     return f"{NAME}@{DIGEST}"
-
-
-def choose(rig: Rig, image: str) -> None:
-    rig.environment |= {"VERLJOB_RUNTIME": "enroot", "VERLJOB_IMAGE": image, "VERLJOB_COMPILE_CACHE": "0"}
-
-
-def node(rig: Rig, node_id: int = 0, /, **changes: str) -> subprocess.CompletedProcess[str]:
-    return rig.node(node_id, **{**chosen(rig), **changes})
-
-
-def chosen(rig: Rig) -> dict[str, str]:
-    """Return the settings of a fixture, which are the rig's and not node.sh's defaults."""
-    return {name: rig.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
 
 
 def calls(rig: Rig, command: str) -> list[list[str]]:
@@ -90,7 +86,7 @@ def remains(rig: Rig) -> list[str]:
 
 
 def test_the_container_is_isolated_and_runs_the_entrypoint(rig: Rig, squash: Path) -> None:
-    done = node(rig, ENROOT_ROOTFS_WRITABLE="yes", ENROOT_REMAP_ROOT="yes", ENROOT_DATA_PATH=str(rig.home))
+    done = run_chosen(rig, ENROOT_ROOTFS_WRITABLE="yes", ENROOT_REMAP_ROOT="yes", ENROOT_DATA_PATH=str(rig.home))
 
     assert done.returncode == 0, done.stdout + done.stderr
     argv = started(rig)
@@ -109,7 +105,7 @@ def test_the_container_is_isolated_and_runs_the_entrypoint(rig: Rig, squash: Pat
 
 
 def test_the_hooks_and_mounts_of_the_account_are_not_used(rig: Rig, squash: Path) -> None:
-    node(rig, ENROOT_CONFIG_PATH=str(rig.home))
+    run_chosen(rig, ENROOT_CONFIG_PATH=str(rig.home))
 
     assert f"ENROOT_CONFIG_PATH={store(rig)}/config\n" in rig.faked("client.env")
 
@@ -119,7 +115,7 @@ def test_folders_are_mounted_and_keys_are_hidden(rig: Rig, squash: Path) -> None
     odd = rig.root / "a b:c\\d"
     odd.mkdir()
 
-    done = node(rig, HF_HOME=str(odd), VERLJOB_MOUNTS=f"{rig.root}/fake:/data:ro,{squash}:/file")
+    done = run_chosen(rig, HF_HOME=str(odd), VERLJOB_MOUNTS=f"{rig.root}/fake:/data:ro,{squash}:/file")
 
     assert done.returncode == 0, done.stdout
     mounts = mounted(started(rig))
@@ -138,14 +134,14 @@ def test_folders_are_mounted_and_keys_are_hidden(rig: Rig, squash: Path) -> None
 def test_an_older_release_that_cannot_mount_such_a_path_is_named(rig: Rig, squash: Path) -> None:
     rig.fake("enroot.error", "enroot-mount: failed to mount: /a\\040b at /rootfs/a\\040b: No such file or directory\n")
 
-    assert node(rig).returncode == 69
+    assert run_chosen(rig).returncode == 69
     assert rig.verdict()["cause"].endswith("; this release of enroot mounts no path with a blank, colon or backslash")
 
 
 def test_values_are_in_no_command_and_are_not_evaluated(rig: Rig, squash: Path) -> None:
     value = "$(touch ran) `touch ran` 'one' \"two\" \\ ${HOME} é"
 
-    done = node(rig, WANDB_NAME=value, NCCL_X="first\nLD_PRELOAD=/evil.so", HF_TOKEN=SECRET)
+    done = run_chosen(rig, WANDB_NAME=value, NCCL_X="first\nLD_PRELOAD=/evil.so", HF_TOKEN=SECRET)
 
     assert done.returncode == 0, done.stdout
     assert f"\nWANDB_NAME={value}\n" in rig.faked("run.env")
@@ -158,7 +154,7 @@ def test_values_are_in_no_command_and_are_not_evaluated(rig: Rig, squash: Path) 
 def test_a_variable_that_is_not_set_is_removed_from_the_image_too(rig: Rig, squash: Path) -> None:
     rig.fake("container", 'cp "$FOLDER/environment" "$FAKE/script"\n' + rig.container("code=0"))
 
-    node(rig, CUDA_VISIBLE_DEVICES="0")
+    run_chosen(rig, CUDA_VISIBLE_DEVICES="0")
 
     assert "\nunset CUDA_VISIBLE_DEVICES\n" in rig.faked("script")
     assert "CUDA_VISIBLE_DEVICES" not in rig.faked("run.env")
@@ -167,7 +163,7 @@ def test_a_variable_that_is_not_set_is_removed_from_the_image_too(rig: Rig, squa
 def test_the_container_has_its_own_dev(rig: Rig, squash: Path) -> None:
     rig.fake("container", 'ls -l "$FOLDER/dev" > "$FAKE/dev"\n' + rig.container("code=0"))
 
-    assert node(rig).returncode == 0
+    assert run_chosen(rig).returncode == 0
 
     mounts = mounted(started(rig))
     targets = list(mounts)
@@ -218,12 +214,12 @@ def test_the_start_says_what_is_not_limited(rig: Rig, squash: Path) -> None:
     expected = (
         "the runtime enroot does not limit, beyond what Slurm does: CPUs, memory, the number of processes, limits above"
     )
-    assert expected in node(rig).stdout
+    assert expected in run_chosen(rig).stdout
 
 
 def test_a_node_unpacks_an_image_once(rig: Rig, squash: Path) -> None:
     for _ in range(2):
-        done = node(rig)
+        done = run_chosen(rig)
         assert done.returncode == 0, done.stdout
 
     assert calls(rig, "create") == [["create", "--name", f"{hex_of(squash)}.new", str(squash)]]
@@ -245,7 +241,7 @@ def test_a_second_job_waits_for_the_first_to_unpack(rig: Rig, squash: Path) -> N
 def test_a_failed_unpack_is_reported_and_leaves_nothing(rig: Rig, squash: Path, end: str) -> None:
     rig.fake("create", end)
 
-    assert node(rig).returncode == 66
+    assert run_chosen(rig).returncode == 66
     assert f"{squash} cannot be used on n1: " in rig.verdict()["cause"]
     assert end != "exit 1" or "No space left on device" in rig.verdict()["cause"]
     assert remains(rig) == []
@@ -287,7 +283,7 @@ def test_the_images_used_last_are_kept_and_those_in_use(rig: Rig, squash: Path) 
 
     with subprocess.Popen(["flock", "--shared", str(store(rig) / f"{names[3]}.lock"), "sleep", "20"]) as user:
         wait_for_lock(store(rig) / f"{names[3]}.lock")
-        assert node(rig).returncode == 0
+        assert run_chosen(rig).returncode == 0
         user.kill()
 
     assert {path.name[0] for path in store(rig).iterdir() if path.is_dir()} == {"b", "c", "e", hex_of(squash)[0]}
@@ -303,14 +299,14 @@ def test_a_store_that_others_can_write_is_refused(rig: Rig, squash: Path) -> Non
     store(rig).mkdir()
     store(rig).chmod(0o777)
 
-    assert node(rig, VERLJOB_SHARED_FOLDERS="1").returncode == 77
+    assert run_chosen(rig, VERLJOB_SHARED_FOLDERS="1").returncode == 77
     assert not calls(rig, "create") if (rig.root / "fake" / "enroot.argv").exists() else True
 
 
 def test_another_file_or_folder_is_refused(rig: Rig, squash: Path) -> None:
     (rig.root / "verl.tar").write_text("an archive")
     for image in (rig.root / "verl.tar", rig.work):
-        assert node(rig, VERLJOB_IMAGE=str(image)).returncode == 66
+        assert run_chosen(rig, VERLJOB_IMAGE=str(image)).returncode == 66
         assert "it is not a squashfs" in rig.verdict()["cause"]
         assert "docker://REGISTRY/NAME@sha256:" in rig.verdict()["fix"]
 
@@ -318,7 +314,7 @@ def test_another_file_or_folder_is_refused(rig: Rig, squash: Path) -> None:
 def test_an_image_without_the_toolkit_is_refused(rig: Rig, squash: Path) -> None:
     rig.fake("foreign", "")
 
-    assert node(rig).returncode == 64
+    assert run_chosen(rig).returncode == 64
     assert "/opt/verljob/entrypoint.sh" in rig.verdict()["cause"]
 
 
@@ -337,7 +333,7 @@ def test_a_client_that_starts_nothing_is_reported_with_its_error(
 ) -> None:
     rig.fake("enroot.error", f"{error}\n")
 
-    assert node(rig).returncode == 69
+    assert run_chosen(rig).returncode == 69
     assert rig.verdict()["cause"] == f"enroot did not start the container on n1: {cause}"
     assert remains(rig) == []
 
@@ -348,22 +344,22 @@ def test_a_client_that_starts_nothing_is_reported_with_its_error(
 def test_a_programs_own_1_is_not_the_clients(rig: Rig, squash: Path, container: str) -> None:
     rig.fake("container", container)
 
-    assert node(rig).returncode == 76
+    assert run_chosen(rig).returncode == 76
     assert rig.verdict()["cause"] == "the container on n1 ended with 1 and left no verdict"
 
 
 def test_what_a_node_lacks_is_named(rig: Rig, squash: Path) -> None:
     blank = rig.root / "a b"
     blank.mkdir()
-    assert node(rig, VERLJOB_LOCAL=str(blank)).returncode == 64
+    assert run_chosen(rig, VERLJOB_LOCAL=str(blank)).returncode == 64
     assert "enroot cannot use a folder with a blank" in rig.verdict()["cause"]
 
     rig.fake("no_namespaces", "")
-    assert node(rig).returncode == 69
+    assert run_chosen(rig).returncode == 69
     assert "cannot make user namespaces on n1" in rig.verdict()["cause"]
 
     (rig.root / "bin" / "enroot").unlink()
-    assert node(rig).returncode == 69
+    assert run_chosen(rig).returncode == 69
     assert "there is no enroot on n1" in rig.verdict()["cause"]
 
 
@@ -392,7 +388,7 @@ def test_the_children_of_a_killed_client_are_killed_and_no_other_process(rig: Ri
     rig.fake("container", f"{leaver}sleep 0.2; kill -KILL $$")
 
     with subprocess.Popen(["sleep", "300"]) as mine:
-        done = node(rig)
+        done = run_chosen(rig)
         assert lives(mine.pid)
         mine.kill()
 
@@ -451,7 +447,7 @@ def test_ray_debug_enters_the_container(rig: Rig, squash: Path) -> None:
 
 def test_an_image_of_a_registry_is_imported_and_unpacked_once_a_node(rig: Rig, registry: str) -> None:
     for image in (registry, f"docker://{registry}", f"{NAME}:1@{DIGEST}"):
-        done = node(rig, VERLJOB_IMAGE=image)
+        done = run_chosen(rig, VERLJOB_IMAGE=image)
         assert done.returncode == 0, done.stdout
 
     assert [call[-1] for call in calls(rig, "import")] == [f"docker://hub.example#team/verl.cpu:{DIGEST}"]
@@ -462,7 +458,7 @@ def test_an_image_of_a_registry_is_imported_and_unpacked_once_a_node(rig: Rig, r
 
 def test_with_a_shared_store_an_image_is_imported_once_for_all_nodes(rig: Rig, registry: str) -> None:
     for node_id, local in enumerate((rig.root / "local", rig.home)):
-        done = node(rig, node_id, VERLJOB_IMAGE_STORE=str(rig.root / "store"), VERLJOB_LOCAL=str(local))
+        done = run_chosen(rig, node_id, VERLJOB_IMAGE_STORE=str(rig.root / "store"), VERLJOB_LOCAL=str(local))
         assert done.returncode == 0, done.stdout
 
     assert (len(calls(rig, "import")), len(calls(rig, "create"))) == (1, 2)
@@ -472,12 +468,12 @@ def test_with_a_shared_store_an_image_is_imported_once_for_all_nodes(rig: Rig, r
 def test_a_name_without_a_registry_is_docker_hubs(rig: Rig, registry: str, image: str) -> None:
     rig.fake("registry", f"registry-1.docker.io/team/verl.cpu@{DIGEST}\n")
 
-    assert node(rig, VERLJOB_IMAGE=image).returncode == 0
+    assert run_chosen(rig, VERLJOB_IMAGE=image).returncode == 0
 
 
 @pytest.mark.parametrize("image", ["verl.cpu:latest", f"{NAME}:1", f"a/$(touch ran)@{DIGEST}"])
 def test_a_reference_without_a_digest_is_refused(rig: Rig, registry: str, image: str) -> None:
-    assert node(rig, VERLJOB_IMAGE=image).returncode == 66
+    assert run_chosen(rig, VERLJOB_IMAGE=image).returncode == 66
     assert "by their digest only" in rig.verdict()["cause"]
     assert not calls(rig, "import")
     assert not (rig.work / "ran").exists()
@@ -486,7 +482,7 @@ def test_a_reference_without_a_digest_is_refused(rig: Rig, registry: str, image:
 def test_a_failed_import_is_reported_and_leaves_nothing(rig: Rig, registry: str) -> None:
     rig.fake("registry", "")
 
-    assert node(rig, TMPDIR=str(rig.home)).returncode == 66
+    assert run_chosen(rig, TMPDIR=str(rig.home)).returncode == 66
     assert "returned error code: 404 Not Found" in rig.verdict()["cause"]
     assert ".config/enroot/.credentials" in rig.verdict()["fix"]
     assert not list(rig.home.glob("verljob-pull.*"))
@@ -505,7 +501,7 @@ def log_in(rig: Rig, login: str, host: str = "hub.example") -> None:
 def test_the_login_of_docker_is_used_and_is_in_no_command(rig: Rig, registry: str) -> None:
     log_in(rig, f"me:{SECRET}")
 
-    done = node(rig)
+    done = run_chosen(rig)
 
     assert done.returncode == 0, done.stdout
     assert (
@@ -521,7 +517,7 @@ def test_a_login_of_enroot_is_preferred(rig: Rig, registry: str) -> None:
     folder.mkdir(parents=True)
     (folder / ".credentials").write_text("machine hub.example login me password enroot\n")
 
-    assert node(rig).returncode == 0
+    assert run_chosen(rig).returncode == 0
     assert rig.faked("credentials") == "machine hub.example login me password enroot\n"
 
 
@@ -529,33 +525,33 @@ def test_a_login_of_enroot_is_preferred(rig: Rig, registry: str) -> None:
 def test_a_password_that_enroot_would_run_or_misread_is_not_used(rig: Rig, registry: str, password: str) -> None:
     log_in(rig, f"me:{password}")
 
-    assert "it is not used" in node(rig).stdout
+    assert "it is not used" in run_chosen(rig).stdout
     assert not (rig.root / "fake" / "credentials").exists()
 
 
 def test_another_hosts_login_is_not_sent(rig: Rig, registry: str) -> None:
     log_in(rig, "me:secret", host="hub.example.evil")
 
-    assert node(rig).returncode == 0
+    assert run_chosen(rig).returncode == 0
     assert not (rig.root / "fake" / "credentials").exists()
 
 
 def test_if_a_signature_is_required_a_reference_exits_with_77(rig: Rig, registry: str) -> None:
-    assert node(rig, VERLJOB_REQUIRE_SIGNATURE="/key.pub").returncode == 77
+    assert run_chosen(rig, VERLJOB_REQUIRE_SIGNATURE="/key.pub").returncode == 77
     assert "enroot does not compare the manifest" in rig.verdict()["cause"]
     assert not calls(rig, "import")
 
 
 def test_if_a_signature_is_required_the_file_is_unpacked_for_the_job_alone(rig: Rig, squash: Path) -> None:
-    assert node(rig).returncode == 0
+    assert run_chosen(rig).returncode == 0
     changed = store(rig) / hex_of(squash) / "opt" / "verljob" / "entrypoint.sh"
     changed.write_text("changed by a job")
 
-    done = node(rig, VERLJOB_REQUIRE_SIGNATURE="/key.pub", VERLJOB_IMAGE_SHA256=hex_of(squash))
+    done = run_chosen(rig, VERLJOB_REQUIRE_SIGNATURE="/key.pub", VERLJOB_IMAGE_SHA256=hex_of(squash))
 
     assert done.returncode == 0, done.stdout
     assert len(calls(rig, "create")) == 2
     assert any(word.startswith(f"{hex_of(squash)}.once-") for word in started(rig))
     assert remains(rig) == []
-    assert node(rig, VERLJOB_REQUIRE_SIGNATURE="/key.pub", VERLJOB_IMAGE_SHA256="b" * 64).returncode == 77
+    assert run_chosen(rig, VERLJOB_REQUIRE_SIGNATURE="/key.pub", VERLJOB_IMAGE_SHA256="b" * 64).returncode == 77
     assert remains(rig) == []

@@ -78,3 +78,14 @@ process::run() {
     PROCESS_RUNNING=''
     return "$PROCESS_CODE"
 }
+
+# usage: process::kill_found FIND FILE
+# Kills the processes that FIND sets in FOUND_PROCESSES, until a search finds none; returns 1 if some do not end.
+process::kill_found() {
+    local -r until=$((SECONDS + (${#ENDING} ? 2 : 5))) # after TERM the whole node has 5 s
+    while "$1" "$2"; do
+        ((SECONDS < until)) || return 1
+        kill -KILL "${FOUND_PROCESSES[@]}" 2> /dev/null || : # some may have just ended
+        sleep 0.1
+    done
+}

@@ -26,6 +26,21 @@ def running(rig: Rig, container: str = STAYS, **changes: str) -> Iterator[subpro
         yield node
 
 
+def choose(rig: Rig, runtime: str, image: str) -> None:
+    """Have node.sh start ``image`` with a runtime whose images are files."""
+    rig.environment |= {"VERLJOB_RUNTIME": runtime, "VERLJOB_IMAGE": image, "VERLJOB_COMPILE_CACHE": "0"}
+
+
+def chosen(rig: Rig) -> dict[str, str]:
+    """Return the settings of `choose`, which are the rig's and not node.sh's defaults."""
+    return {name: rig.environment[name] for name in ("VERLJOB_RUNTIME", "VERLJOB_IMAGE")}
+
+
+def run_chosen(rig: Rig, node_id: int = 0, /, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run node.sh with the chosen image."""
+    return rig.node(node_id, **{**chosen(rig), **changes})
+
+
 def terminate(node: subprocess.Popen[str]) -> None:
     node.send_signal(signal.SIGTERM)
     node.communicate(timeout=10)
