@@ -1,12 +1,13 @@
-"""`python3 -m verl_node.inputs.reachability URL`: whether a server answers this node, in a few seconds.
+"""`python3 -m verl_node.inputs.reachability`: whether a server answers this node, in a few seconds.
 
-Proxies of the environment are used. It is a process of its own because a name server that does not answer cannot be
-interrupted.
+It reads a line of JSON with the server's `url`, which may have a password and is in no command line. Proxies of the
+environment are used. It is a process of its own because a name server that does not answer cannot be interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Mapping
 
@@ -34,8 +35,9 @@ def unreachable(url: str) -> str:
 
 async def check(url: str, env: Mapping[str, str]) -> str:
     """Return what `unreachable` does, from a process that is killed after ANSWER_TIMEOUT_S; nothing if that fails."""
-    argv = ["python3", "-m", "verl_node.inputs.reachability", url]
-    process = await Process.start(argv, env, on_line=lambda _: None)
+    argv = ["python3", "-m", "verl_node.inputs.reachability"]
+    process = await Process.start(argv, env, on_line=lambda _: None, waits=True)
+    process.send_order(url=url)
     try:
         code = await within(Deadline(ANSWER_TIMEOUT_S), process.ended())
     except asyncio.TimeoutError:
@@ -46,4 +48,4 @@ async def check(url: str, env: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    print(unreachable(sys.argv[1]))  # noqa: T201
+    print(unreachable(json.loads(sys.stdin.readline())["url"]))  # noqa: T201

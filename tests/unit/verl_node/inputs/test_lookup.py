@@ -120,5 +120,23 @@ def test_a_silent_server_is_given_up_in_time(
     assert time.monotonic() - began < 5
 
 
+def test_a_password_of_the_address_is_in_no_command_line(
+    env: dict[str, str], silent_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachability, "ANSWER_TIMEOUT_S", 1.0)
+    started: list[list[str]] = []
+    start = reachability.Process.start
+
+    async def record(argv: list[str], *arguments: object, **more: object) -> object:
+        started.append(argv)
+        return await start(argv, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reachability.Process, "start", record)
+    asyncio.run(reachability.check(silent_server.replace("//", "//account:password@"), env))
+
+    assert started
+    assert "password" not in " ".join(started[0])
+
+
 def test_a_check_that_cannot_run_ends_no_job(env: dict[str, str]) -> None:
     assert asyncio.run(reachability.check(NOWHERE, {**env, "PYTHONPATH": "/nowhere"})) == ""
